@@ -1,0 +1,1 @@
+"""The two held together: checker, simulator, harness, reports and command line."""

@@ -1,0 +1,1 @@
+"""What is right: requests, actions, rules, policies and profiles. Pure Python, no I/O."""

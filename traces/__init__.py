@@ -1,0 +1,1 @@
+"""What happened: the trace format, its reader and recorder, workloads and importers."""

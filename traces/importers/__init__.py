@@ -1,0 +1,1 @@
+"""One format a module: production records in, workloads and traces out."""
