@@ -1,0 +1,93 @@
+"""The command line. Exit status: 0 conforms, 1 violates, 2 unusable input or usage error.
+
+An error is exactly one line on standard error, never a traceback.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from typing import Annotated, Any, Final, cast
+
+import typer
+
+from batchspec.replay import console
+from batchspec.replay.commands.profiles import profiles
+from batchspec.spec.errors import BatchspecError
+
+# Every usage error of typer derives from this; which module it lives in depends on typer's version.
+_UsageError: Final = cast("type[Exception]", typer.BadParameter.__bases__[0])
+
+app = typer.Typer(
+    name="batchspec",
+    help="The reference spec and trace checker for LLM-serving batch schedulers.",
+    epilog="Example:  batchspec check run.parquet --profile vllm-v1",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_COMMANDS: Final[dict[Callable[..., None], str]] = {
+    profiles: "What each engine family promises.",
+}
+for _command, _says in _COMMANDS.items():
+    app.command(short_help=_says)(_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.emit(f"batchspec {version('batchspec')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """The reference spec and trace checker for LLM-serving batch schedulers."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status. Arguments default to those of the process."""
+    with suppress(AttributeError, ValueError):  # a stream that a test or a host program has put there
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        status = app(list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else console.CONFORMS
+    except (BatchspecError, _UsageError, OSError, MemoryError, KeyboardInterrupt, typer.Abort) as error:
+        return _status(error)
+    except typer.Exit as error:
+        return error.exit_code
+    # Typer ends the program itself when the reader of its help text has gone away.
+    except SystemExit:
+        return console.BROKEN_PIPE
+
+
+def _status(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return console.INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        with suppress(typer.Exit):
+            console.gone()
+        return console.BROKEN_PIPE
+    console.warn(_line(error))
+    return console.UNUSABLE
+
+
+def _line(error: BaseException) -> str:
+    if isinstance(error, _UsageError):
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "batchspec"
+        message = " ".join(cast(Any, error).format_message().split()).rstrip(".")
+        return f"{message}; see {command} --help"
+    if isinstance(error, MemoryError):
+        return "out of memory; check a shorter trace, or fewer at a time"
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename is not None else ""
+        return f"{name}{error.strerror or error}"
+    return str(error)

@@ -1,0 +1,1 @@
+"""What each engine family promises, as data: one TOML file a profile, read by `batchspec.spec.library`."""
