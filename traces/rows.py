@@ -1,0 +1,91 @@
+"""Rows: columns in normal form turned into plain tuples, and plain tuples into columns.
+
+The way out is the hot path of the reference checker, so whole columns become lists through numpy
+and are zipped into tuples without a Python call a row. An all-null column costs nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from batchspec.spec.errors import TraceError
+from batchspec.traces.text import one_line, shown
+
+Row = TypeVar("Row", bound="tuple[Any, ...]")
+
+
+def tuples(kind: type[Row], columns: Sequence[str], batch: dict[str, pa.Array], rows: int) -> Iterator[Row]:
+    """The rows of a batch as named tuples of `kind`, whose fields stand in the order of `columns`."""
+    lists = [_values(batch.get(column), rows) for column in columns]
+    # tuple.__new__ skips the Python-level constructor of a named tuple; zip gives the right length.
+    return map(tuple.__new__, repeat(kind), zip(*lists, strict=False))  # type: ignore[arg-type]
+
+
+def _values(array: pa.Array | None, rows: int) -> Iterable[Any]:
+    if array is None or array.null_count == rows:
+        return repeat(None, rows)
+    if pa.types.is_dictionary(array.type):
+        return _words(array)
+    if pa.types.is_list(array.type):
+        return _lists(array, rows)
+    if not array.null_count:
+        return array.to_numpy().tolist()  # type: ignore[no-any-return]
+    values = array.fill_null(0).to_numpy().astype(object)
+    values[array.is_null().to_numpy(zero_copy_only=False)] = None
+    return values.tolist()  # type: ignore[no-any-return]
+
+
+def _words(array: pa.Array) -> list[Any]:
+    words = np.array([*array.dictionary.to_pylist(), None], dtype=object)
+    # A null is encoded as -1: the None at the end.
+    code = array.indices.fill_null(-1) if array.null_count else array.indices
+    return words[code.to_numpy()].tolist()  # type: ignore[no-any-return]
+
+
+def _lists(array: pa.Array, rows: int) -> list[Any]:
+    out: list[Any] = [None] * rows
+    flat = array.flatten().to_numpy().tolist()
+    lengths = array.value_lengths().fill_null(0).to_numpy().tolist()
+    valid = array.is_valid().to_numpy(zero_copy_only=False).tolist()
+    at = 0
+    for row, (length, there) in enumerate(zip(lengths, valid, strict=True)):
+        if there:
+            out[row] = tuple(flat[at : at + length])
+            at += length
+    return out
+
+
+def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, first: int, where: str) -> pa.RecordBatch:
+    """Rows as one record batch of `schema`. `first` is the index of its first row, for errors.
+
+    Raises `TraceError` that names the row and the column of a value the schema cannot hold.
+    """
+    count = len(rows)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = []
+    for field, values in zip(schema, columns, strict=True):
+        if values.count(None) == count:
+            arrays.append(pa.nulls(count, field.type))
+            continue
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise _misfit(values, field, first, where) or TraceError(
+                f"{where}: column {field.name}: {one_line(error)}"
+            ) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _misfit(values: tuple[Any, ...], field: pa.Field, first: int, where: str) -> TraceError | None:
+    for index, value in enumerate(values):
+        try:
+            pa.array([value], field.type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+            return TraceError(
+                f"{where}: row {first + index}: column {field.name}: {shown(value)} is no {kind}"
+            )
+    return None
