@@ -7,10 +7,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("spec", "engine", "traces", "replay")
@@ -186,6 +189,23 @@ def test_no_file_names_a_machine_or_a_package_index():
             if said.search(line):
                 found.append(f"{name}:{number}: {line.strip()[:80]}")
     assert found == []
+
+
+def test_constraints_pin_all_that_is_installed_for_us():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines if "==" in line}
+    waiting, seen = [Requirement("batchspec[test]")], {"batchspec"}
+    while waiting:
+        wanted = waiting.pop()
+        for text in requires(wanted.name) or ():
+            needed = Requirement(text)
+            applies = needed.marker is None or any(
+                needed.marker.evaluate({"extra": extra}) for extra in (wanted.extras or {""})
+            )
+            if applies and (name := canonicalize_name(needed.name)) not in seen:
+                seen.add(name)
+                waiting.append(needed)
+    assert seen - pinned == {"batchspec"}
 
 
 def test_the_readme_begins_with_the_two_commands():
