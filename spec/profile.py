@@ -8,7 +8,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from batchspec.spec.errors import ProfileError
 
@@ -198,9 +198,7 @@ class Profile:
         for group in GROUPS:
             mine, theirs = getattr(self, group), getattr(later, group)
             claims = {
-                item.name: value
-                for item in fields(mine)
-                if (value := getattr(theirs, item.name)) is not None
+                item.name: value for item in fields(mine) if (value := getattr(theirs, item.name)) is not None
             }
             parts[group] = replace(mine, **claims)
         named = later if later.name else self
@@ -349,4 +347,4 @@ def _nearest(name: str, known: Mapping[str, Any]) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+    return list(value) if isinstance(value, tuple) else value
