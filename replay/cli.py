@@ -85,9 +85,4 @@ def _line(error: BaseException) -> str:
         command = context.command_path if context is not None else "batchspec"
         message = " ".join(cast(Any, error).format_message().split()).rstrip(".")
         return f"{message}; see {command} --help"
-    if isinstance(error, MemoryError):
-        return "out of memory; check a shorter trace, or fewer at a time"
-    if isinstance(error, OSError):
-        name = f"{error.filename}: " if error.filename is not None else ""
-        return f"{name}{error.strerror or error}"
-    return str(error)
+    return console.line_of(error)

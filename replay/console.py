@@ -41,6 +41,16 @@ def warn(message: object) -> None:
         sys.stderr.flush()
 
 
+def line_of(error: BaseException) -> str:
+    """An error that a user can cause, as one line that says what to do."""
+    if isinstance(error, OSError):
+        name = f"{error.filename}: " if error.filename is not None else ""
+        return f"{name}{error.strerror or error}"
+    if isinstance(error, MemoryError):
+        return "out of memory; check a shorter trace, or fewer at a time"
+    return " ".join(str(error).split())
+
+
 def _coloured() -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False

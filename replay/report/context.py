@@ -1,9 +1,7 @@
-"""The events around a finding, read again from the trace in one pass."""
+"""The events around a finding, read again from the trace."""
 
-from collections import deque
-from collections.abc import Iterable
-from itertools import islice
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, Protocol
 
 from batchspec.spec.events import Event, column_of
 
@@ -16,35 +14,42 @@ Stretch = tuple[tuple[int, Event], ...]
 
 _LONGEST_ID = 24
 _MOST_BLOCKS = 6
+_ONE_READ = 4096
 
 
-def around(
-    events: Iterable[Event], rows: Iterable[int], before: int = BEFORE, after: int = AFTER
-) -> dict[int, Stretch]:
+class Rows(Protocol):
+    """What a stretch is read from: a trace, or anything else that can start in its middle."""
+
+    def events(self, first: int = 0, last: int | None = None) -> Iterator[Event]:
+        """The events of the rows [first, last), in order."""
+
+
+def around(trace: Rows, rows: Iterable[int], before: int = BEFORE, after: int = AFTER) -> dict[int, Stretch]:
     """For each wanted row its neighbours: at most `before` rows before it and `after` rows after it.
 
-    Reads the events once, keeps only what is wanted, and stops behind the last wanted row. A row
-    that the trace does not have is left out.
+    A row that the trace does not have is left out.
     """
-    wanted = sorted({row for row in rows if row >= 0})
-    if not wanted:
-        return {}
-    found: dict[int, list[tuple[int, Event]]] = {}
-    past: deque[tuple[int, Event]] = deque(maxlen=before)
-    following: deque[int] = deque()
-    targets = iter(wanted)
-    target = next(targets, None)
-    for index, event in islice(enumerate(events), wanted[-1] + after + 1):
-        for row in following:
-            found[row].append((index, event))
-        if index == target:
-            found[index] = [*past, (index, event)]
-            following.append(index)
-            target = next(targets, None)
-        past.append((index, event))
-        while following and following[0] + after <= index:
-            following.popleft()
-    return {row: tuple(stretch) for row, stretch in found.items()}
+    found: dict[int, Stretch] = {}
+    for group in _groups(sorted({row for row in rows if row >= 0})):
+        first = max(0, group[0] - before)
+        events = dict(enumerate(trace.events(first, group[-1] + after + 1), first))
+        for row in group:
+            if row in events:
+                near = range(max(0, row - before), row + after + 1)
+                found[row] = tuple((index, events[index]) for index in near if index in events)
+    return found
+
+
+def _groups(rows: list[int]) -> Iterator[list[int]]:
+    """Rows that are worth one read: close to each other, so that little is read between them."""
+    group: list[int] = []
+    for row in rows:
+        if group and row - group[0] > _ONE_READ:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
 
 
 def details(event: Event) -> str:

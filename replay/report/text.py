@@ -177,11 +177,11 @@ def _last_line(report: Report) -> list[Segment]:
         for state, words in _COUNTED.items()
         if state in states
     ]
-    parts: list[Segment] = [(report.verdict, _STYLES[report.verdict]), ": "]
+    parts: list[Segment] = ["verdict: ", (report.verdict, _STYLES[report.verdict])]
     if report.count:
         rules = sum(result.verdict == "violates" for result in report.rules)
-        parts.append(f"{count(report.count, 'violation')} of {count(rules, 'rule')}; ")
+        parts.append(f", {count(report.count, 'violation')} of {count(rules, 'rule')}")
     if report.waived:
-        parts.append(f"{report.waived:,} waived; ")
-    parts.append("rules: " + (", ".join(counted) or "none judged"))
+        parts.append(f", {report.waived:,} waived")
+    parts.append(f" (rules: {', '.join(counted) or 'none judged'})")
     return parts

@@ -1,0 +1,1 @@
+"""Data that comes with the package: a slice of a published production workload for the demo."""
