@@ -9,11 +9,16 @@ import pyarrow as pa
 
 from batchspec.spec.errors import TraceError
 from batchspec.spec.events import COLUMNS, Event
+from batchspec.traces.importers import IMPORTERS
 from batchspec.traces.normal import Place, check_events, no_nulls, normal
-from batchspec.traces.parts import Parts
+from batchspec.traces.parts import MAGIC, Parts, find_parts, inspect
 from batchspec.traces.rows import tuples
+from batchspec.traces.scenario import MAX_BYTES, parse_scenario
 from batchspec.traces.schema import IdType
+from batchspec.traces.text import one_line
+from batchspec.traces.textfile import head
 from batchspec.traces.trace import Trace
+from batchspec.traces.workload import RecordTable, read_records
 
 
 def open_trace(path: str | Path) -> Trace:
@@ -24,8 +29,44 @@ def open_trace(path: str | Path) -> Trace:
     parts = Parts(path, COLUMNS)
     for column in ("step", "event"):
         if column not in parts.columns:
-            raise TraceError(f"{parts.path}: column {column}: missing; a trace needs it in every row")
+            other = "; this is a table of requests" if "arrival_ns" in parts.parts[0].schema.names else ""
+            raise TraceError(f"{parts.path}: column {column}: missing; a trace needs it in every row{other}")
     return Trace(parts.path, parts.header, _Files(parts))
+
+
+def open_any(path: str | Path) -> Trace | RecordTable:
+    """Open what a user points at, known by its content: a trace, a request table, or a scenario.
+
+    Raises `TraceError` for anything else; a file that an importer knows is named as such.
+    """
+    path = Path(path)
+    first = find_parts(path)[0]
+    start = head(first)
+    if path.is_dir() or path.suffix == ".parquet" or start.startswith(MAGIC):
+        names = inspect(first, ()).schema.names
+        return read_records(path) if "arrival_ns" in names and "event" not in names else open_trace(path)
+    name = one_line(path)
+    if not start:
+        raise TraceError(f"{name}: empty file; a trace is a Parquet file with at least one row")
+    line = start.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+    if path.suffix.lower() == ".csv" and b"arrival_ns" in line:
+        return read_records(path)
+    for importer in IMPORTERS.values():
+        if importer.detect(start, path):
+            raise TraceError(
+                f"{name}: {importer.SAYS}: turn it into a workload first, with `batchspec import`"
+            )
+    return parse_scenario(_text(path, name), name)
+
+
+def _text(path: Path, name: str) -> str:
+    data = head(path, MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise TraceError(f"{name}: not a Parquet file, and too long for a scenario")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise TraceError(f"{name}: neither a Parquet file nor text") from None
 
 
 class _Files:

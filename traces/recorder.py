@@ -1,22 +1,19 @@
 """The recorder: writes events into a trace as they happen, part by part."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from batchspec.spec.errors import TraceError
 from batchspec.spec.events import COLUMNS, Event, RequestId
-from batchspec.traces.header import KEY, Header
+from batchspec.traces.header import Header
 from batchspec.traces.normal import Place, check_events, normal
 from batchspec.traces.rows import batch_of
 from batchspec.traces.schema import TRACE_SCHEMA, IdType, with_ids
 from batchspec.traces.text import one_line
+from batchspec.traces.writer import Writer, cannot_write
 
 
 class Recorder:
@@ -49,7 +46,7 @@ class Recorder:
         self._rows_per_group = max(1, min(rows_per_group, self._rows_per_part))
         self._id_type = id_type
         self._pending: list[Event] = []
-        self._part: _Part | None = None
+        self._part: Writer | None = None
         self._parts = 0
         self._closed = False
         self._prepare(overwrite)
@@ -117,7 +114,7 @@ class Recorder:
             for part in old:
                 part.unlink()
         except OSError as error:
-            raise _cannot_write(self._shown, error) from None
+            raise cannot_write(self.path, error) from None
 
     def _append(self, events: list[Event]) -> None:
         if self._id_type is None:
@@ -132,9 +129,9 @@ class Recorder:
         part.append(batch)
         self.rows += len(events)
 
-    def _begin(self) -> "_Part":
+    def _begin(self) -> Writer:
         path = self.path if self._single else self.path / f"part-{self._parts:05}.parquet"
-        self._part = _Part(path, with_ids(TRACE_SCHEMA, self._id_type or str))
+        self._part = Writer(path, with_ids(TRACE_SCHEMA, self._id_type or str))
         self._parts += 1
         return self._part
 
@@ -142,39 +139,3 @@ class Recorder:
         if self._part is not None:
             part, self._part = self._part, None
             part.close(replace(self.header, complete=complete))
-
-
-class _Part:
-    """One open Parquet file under a temporary name."""
-
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self.rows = 0
-        self._path = path
-        self._open = path.with_name(path.name + ".open")
-        words = [
-            field.name for field in schema if pa.types.is_dictionary(field.type) or field.type == "string"
-        ]
-        try:
-            self._writer = pq.ParquetWriter(self._open, schema, compression="zstd", use_dictionary=words)
-        except (OSError, pa.ArrowException) as error:
-            raise _cannot_write(one_line(path), error) from None
-
-    def append(self, batch: pa.RecordBatch) -> None:
-        try:
-            self._writer.write_batch(batch)
-        except (OSError, pa.ArrowException) as error:
-            raise _cannot_write(one_line(self._path), error) from None
-        self.rows += batch.num_rows
-
-    def close(self, header: Header) -> None:
-        try:
-            self._writer.add_key_value_metadata({KEY: header.to_json().encode()})
-            self._writer.close()
-            os.replace(self._open, self._path)
-        except (OSError, pa.ArrowException) as error:
-            raise _cannot_write(one_line(self._path), error) from None
-
-
-def _cannot_write(path: str, error: Exception) -> TraceError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-    return TraceError(f"{path}: cannot be written ({one_line(reason)})")

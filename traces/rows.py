@@ -21,7 +21,7 @@ def tuples(kind: type[Row], columns: Sequence[str], batch: dict[str, pa.Array], 
     """The rows of a batch as named tuples of `kind`, whose fields stand in the order of `columns`."""
     lists = [_values(batch.get(column), rows) for column in columns]
     # tuple.__new__ skips the Python-level constructor of a named tuple; zip gives the right length.
-    return map(tuple.__new__, repeat(kind), zip(*lists, strict=False))  # type: ignore[arg-type]
+    return map(tuple.__new__, repeat(kind), zip(*lists, strict=False))
 
 
 def _values(array: pa.Array | None, rows: int) -> Iterable[Any]:

@@ -84,7 +84,7 @@ def duration(token: str) -> int:
     sign, whole, fraction, unit = found.groups()
     scale = UNITS[unit or "ns"]
     digits = fraction or ""
-    parts = int(digits or "0") * scale
+    parts: int = int(digits or "0") * scale
     if parts % 10 ** len(digits):
         raise ValueError(f"{shown(token)} is finer than a nanosecond")
     value = int(whole) * scale + parts // 10 ** len(digits)
