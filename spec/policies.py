@@ -132,7 +132,7 @@ class FairShares:
         weights: Mapping[str, float] | None = None,
         lift: bool = True,
     ) -> None:
-        """Counters at 0. `weights` divide the charges of a tenant; an unnamed tenant weighs 1."""
+        """Counters at 0. `weights` divide a tenant's charges; without an entry it is that of `*`, else 1."""
         self.w_p = w_p
         self.w_q = w_q
         self.weights = dict(weights or {})
@@ -195,7 +195,7 @@ class FairShares:
         self._emitted.clear()
 
     def _charge(self, name: str, service: float) -> None:
-        weight = self.weights.get(name, 1)
+        weight = self.weights.get(name, self.weights.get("*", 1))
         self.counters[name] = self.counters.get(name, 0) + service / weight
 
 

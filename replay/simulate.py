@@ -1,0 +1,183 @@
+"""The simulator: the reference scheduler over a workload, with a virtual clock and a cost model.
+
+A request arrives in the first step that starts at or after its arrival; its `arrive` row bears its own
+time. A step takes what the cost model says; time in which nothing could happen is jumped over, so that
+no empty step is written while nobody is live. Same records, profile, seed and cost: the same rows.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from batchspec.replay.cost import CostModel
+from batchspec.spec.errors import SpecError
+from batchspec.spec.events import Event, RequestId
+from batchspec.spec.profile import Profile
+from batchspec.spec.records import Record
+from batchspec.spec.reference import ReferenceScheduler
+from batchspec.spec.reference.pool import mix
+from batchspec.traces.header import Header
+from batchspec.traces.trace import Trace
+
+DEFAULT_COST: Final = CostModel()
+_CANCEL, _READY = "cancel", "ready"
+_IDLE: Final = frozenset({"arrive", "cancel", "park", "ready", "skip", "step"})
+"""A step with no other row changes nothing: the next one would do as little."""
+
+
+def simulate(
+    records: Iterable[Record],
+    profile: Profile,
+    *,
+    seed: int = 0,
+    cost: CostModel | None = None,
+    level: str = "L3",
+    speed: float = 1.0,
+    aborts: Mapping[RequestId, int] | None = None,
+    parks: Mapping[RequestId, tuple[str, int]] | None = None,
+    drafts: int = 0,
+    accept: float = 0.7,
+    hash_block: int | None = None,
+    outputs: str = "derived",
+) -> Iterator[Event]:
+    """The events of a run, one by one.
+
+    `records` come in order of arrival; those that arrive at the same time keep their order.
+    `speed` 2 lets them arrive twice as fast. `aborts` says after how many nanoseconds a client
+    cancels its request, `parks` for what reason and how long a request is set aside on arrival.
+    `drafts` tokens are proposed at each decode and each of them is accepted, one after the other,
+    with probability `accept` (drawn from `seed`). `hash_block`: tokens behind one prefix hash.
+    Raises `ProfileError` where claims contradict each other and `SpecError` for bad records.
+    """
+    if speed <= 0:
+        raise SpecError(f"speed must be above 0, not {speed}")
+    drafter = _Drafter(seed, drafts, accept) if drafts else None
+    scheduler = ReferenceScheduler(
+        profile,
+        level=level,
+        cost=DEFAULT_COST if cost is None else cost,
+        drafter=drafter,
+        outputs=outputs,
+        hash_block=hash_block,
+    )
+    return _run(scheduler, iter(records), speed, aborts or {}, parks or {})
+
+
+def trace_of(
+    records: Iterable[Record], profile: Profile, *, path: str = "<simulated>", **options: object
+) -> Trace:
+    """A whole run in memory, with the header that says under which claims. Options as `simulate`."""
+    events = list(simulate(records, profile, **options))  # type: ignore[arg-type]
+    recorded = any(event.event == "output" for event in events)
+    return Trace.from_events(events, header_of(profile, recorded=recorded, complete=True), path)
+
+
+def header_of(profile: Profile, *, recorded: bool = False, complete: bool = False) -> Header:
+    """The header of a trace that the reference scheduler makes under these claims."""
+    return Header(
+        producer_name="batchspec simulate",
+        clock="virtual",
+        profile=profile.name,
+        config=profile.to_dict(),
+        outputs="recorded" if recorded else "derived",
+        complete=complete,
+    )
+
+
+def _run(
+    scheduler: ReferenceScheduler,
+    records: Iterator[Record],
+    speed: float,
+    aborts: Mapping[RequestId, int],
+    parks: Mapping[RequestId, tuple[str, int]],
+) -> Iterator[Event]:
+    now = 0
+    news = _News(records, speed, aborts, parks)
+    while True:
+        news.tell(scheduler, now)
+        if scheduler.idle:
+            if (coming := news.next_ns()) is None:
+                return
+            now = max(now, coming)
+            continue
+        rows = scheduler.step(now)
+        yield from rows
+        now = scheduler.now_ns
+        if scheduler.idle or scheduler.settles or not _IDLE.issuperset(row.event for row in rows):
+            continue
+        # Nothing could be done: wait for news, or for a window to end.
+        times = [time for time in (scheduler.wake_ns(), news.next_ns()) if time is not None]
+        if not times:
+            raise SpecError(f"step {rows[0].step}: live requests can neither run nor wait for anything")
+        now = max(now, min(times))
+
+
+class _News:
+    """What happens to the scheduler from outside, in order of time."""
+
+    def __init__(
+        self,
+        records: Iterator[Record],
+        speed: float,
+        aborts: Mapping[RequestId, int],
+        parks: Mapping[RequestId, tuple[str, int]],
+    ) -> None:
+        self._records = records
+        self._speed = speed
+        self._aborts = aborts
+        self._parks = parks
+        self._script: list[tuple[int, int, str, RequestId]] = []
+        self._ordinals = count()
+        self._last_ns = 0
+        self._following = next(records, None)
+
+    def next_ns(self) -> int | None:
+        """When the next thing happens; None where nothing more does."""
+        times = [self._script[0][0]] if self._script else []
+        if self._following is not None:
+            times.append(self._arrival_ns(self._following))
+        return min(times, default=None)
+
+    def tell(self, scheduler: ReferenceScheduler, now: int) -> None:
+        """Let everything happen that is due by now."""
+        while self._following is not None and (arrival := self._arrival_ns(self._following)) <= now:
+            record = self._following
+            if arrival < self._last_ns:
+                raise SpecError(f"request {record.request!r} arrives before the one above it: sort them")
+            self._last_ns = arrival
+            scheduler.add(record, arrival)
+            if (delay := self._aborts.get(record.request)) is not None:
+                self._later(arrival + delay, _CANCEL, record.request)
+            if (parked := self._parks.get(record.request)) is not None:
+                scheduler.park(record.request, parked[0])
+                self._later(arrival + parked[1], _READY, record.request)
+            self._following = next(self._records, None)
+        while self._script and self._script[0][0] <= now:
+            _, _, what, request = heappop(self._script)
+            if scheduler.is_live(request):
+                (scheduler.cancel if what == _CANCEL else scheduler.ready)(request)
+
+    def _later(self, time: int, what: str, request: RequestId) -> None:
+        heappush(self._script, (time, next(self._ordinals), what, request))
+
+    def _arrival_ns(self, record: Record) -> int:
+        return record.arrival_ns if self._speed == 1 else int(record.arrival_ns / self._speed)
+
+
+class _Drafter:
+    """Drafts whose acceptance is drawn from the seed, the request and its place in the output."""
+
+    def __init__(self, seed: int, drafts: int, accept: float) -> None:
+        self._seed = seed
+        self._drafts = drafts
+        self._most = int(accept * (1 << 20))
+
+    def __call__(self, request: RequestId, outputs: int) -> tuple[int, int]:
+        name = request if isinstance(request, int) else int.from_bytes(str(request).encode()[:64], "big")
+        accepted = 0
+        while accepted < self._drafts:
+            if mix(self._seed, name, outputs, accepted) >> 20 & 0xFFFFF >= self._most:
+                break
+            accepted += 1
+        return self._drafts, accepted

@@ -1,0 +1,292 @@
+"""The decisions of one step: who is a member, who joins, who is interrupted.
+
+Running requests come first, then those that wait; where prefill goes first, prompts in progress and
+those that wait come before the decodes. Sources: vLLM v1 (running before waiting, no admission in a
+step that preempted), Sarathi-Serve algorithm 3 (decodes, prompts in progress, new prompts), and the
+notes on engines in the profiles.
+"""
+
+from collections.abc import Callable
+
+from batchspec.spec.events import RequestId
+from batchspec.spec.need import blocks_for
+from batchspec.spec.policies import urgency, victim_of
+from batchspec.spec.reference.board import Board
+from batchspec.spec.reference.forming import batch_size
+from batchspec.spec.reference.job import PREEMPTED, RUNNING, WAITING, Job
+from batchspec.spec.reference.joining import blocks_wanted, plan_joining
+
+Drafter = Callable[[RequestId, int], tuple[int, int]]
+"""Drafts for a decode: (request, outputs so far) to (drafts proposed, how many of them are accepted)."""
+
+
+class Decisions:
+    """The decisions of one step on one board."""
+
+    def __init__(self, board: Board, drafter: Drafter | None) -> None:
+        """For the step that is open on the board."""
+        self.board = board
+        self.settings = board.settings
+        self.drafter = drafter
+        self.denied: list[Job] = []
+
+    def decide(self) -> None:
+        """Write all decision rows of the step."""
+        board, s = self.board, self.settings
+        if s.mode != "continuous":
+            if board.running:
+                self._run(self._in_turn())
+            else:
+                self._admit(batch_size(board))
+        elif s.prefill_first:
+            self._prefill_first()
+        else:
+            self._run(self._in_turn())
+            self._admit_if_allowed()
+        self._settle_denied()
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def _in_turn(self) -> list[Job]:
+        """Running jobs in the order in which they are served: as they joined, whoever was left out
+        of earlier steps before all others, and decodes before prompts where nothing may stall them."""
+        jobs = list(self.board.running.values())
+        before = self.board.step - 1
+        if any(job.last_step < before for job in jobs):
+            jobs.sort(key=lambda job: job.last_step)
+        if self.settings.stall_free:
+            jobs.sort(key=lambda job: not job.decodes)
+        return jobs
+
+    def _run(self, jobs: list[Job]) -> None:
+        after = len(jobs)
+        for job in jobs:
+            after -= 1
+            if job.state == RUNNING:
+                self._run_one(job, after)
+        if self.denied and self.settings.victim == "newest-denied" and self.settings.preempts != "none":
+            self._preempt_newest_denied()
+
+    def _run_one(self, job: Job, after: int) -> None:
+        """Make one running job a member, if budget and memory last. `after`: jobs still to come."""
+        board, s = self.board, self.settings
+        if job.allowed <= 0:
+            # All its tokens are in flight.
+            return
+        if s.per_step_cap and len(board.members) >= s.max_seqs:
+            return
+        missing = job.known - job.computed
+        tokens = min(missing, board.left)
+        if not job.decodes:
+            tokens = min(tokens, board.prefill_left)
+        if tokens < 1 or (tokens < missing and not s.chunked):
+            if s.stall_free:
+                board.skip(job, "budget")
+            return
+        drafts, accepted = self._drafts(job, board.left - tokens - after) if job.decodes else (0, 0)
+        if board.pool is None:
+            board.schedule(job, tokens + drafts, drafts, accepted, 0)
+            return
+        end = job.computed + tokens
+        spare = max(drafts, s.lookahead) if job.decodes else 0
+        grow = max(0, blocks_for(end + spare, s.block_size) - job.blocks)
+        if grow > board.pool.free and spare:
+            # Drafts and lookahead are a luxury: nobody is interrupted for them.
+            drafts = accepted = 0
+            grow = max(0, blocks_for(end, s.block_size) - job.blocks)
+        if grow <= board.pool.free or self._make_room(job, grow):
+            board.schedule(job, tokens + drafts, drafts, accepted, grow)
+
+    def _drafts(self, job: Job, room: int) -> tuple[int, int]:
+        if self.drafter is None:
+            return 0, 0
+        proposed, accepted = self.drafter(job.id, job.outputs)
+        drafts = max(0, min(proposed, room, job.allowed - 1))
+        return drafts, min(accepted, drafts)
+
+    # -- memory ------------------------------------------------------------------------------------
+
+    def _make_room(self, job: Job, grow: int) -> bool:
+        """Free `grow` blocks for a running job at the cost of others, or end, delay or interrupt it."""
+        board, s = self.board, self.settings
+        pool = board.pool
+        if pool is None:
+            return True
+        if job.blocks + grow > pool.total:
+            board.abort(job, "memory")
+            return False
+        if s.keeps_blocks:
+            self._reclaim(grow)
+            if grow <= pool.free:
+                return True
+        alone = len(board.running) == 1
+        lag = s.block_lag if isinstance(s.block_lag, int) else 1
+        waited = board.step - job.last_step
+        if grow <= pool.free + board.late_blocks and (alone or waited <= lag):
+            # What ended a moment ago is enough, once its lag has run out.
+            board.skip(job, "memory")
+            return False
+        if s.preempts == "none" or s.victim == "newest-denied":
+            self.denied.append(job)
+            return False
+        if alone:
+            board.skip(job, "memory")
+            return False
+        while grow > pool.free:
+            victim = victim_of(board.running.values(), job, s.profile) or job
+            board.preempt(victim, job)
+            if victim is job:
+                return False
+        self._make_headroom(job, grow)
+        return True
+
+    def _make_headroom(self, job: Job, grow: int) -> None:
+        """Once somebody had to go, free some blocks more, so that the next step need not do it again."""
+        board, s = self.board, self.settings
+        while board.pool is not None and board.pool.free < grow + s.headroom and len(board.running) > 1:
+            victim = victim_of(board.running.values(), job, s.profile)
+            if victim is None or victim is job:
+                return
+            board.preempt(victim, job)
+
+    def _reclaim(self, grow: int) -> None:
+        """Take the blocks that preempted jobs kept, the latest to return first."""
+        board = self.board
+        for job in reversed(list(board.queue.in_order())):
+            if board.pool is None or grow <= board.pool.free:
+                return
+            if job.kept:
+                board.reclaim(job)
+
+    def _preempt_newest_denied(self) -> None:
+        """Interrupt the newest of those that were denied a block, until the others go on."""
+        board, denied = self.board, self.denied
+        while denied and len(board.running) > 1:
+            victim = victim_of(board.running.values(), denied[0], self.settings.profile, denied)
+            if victim is None:
+                return
+            denied.remove(victim)
+            board.preempt(victim, denied[0] if denied else victim)
+            again, self.denied = denied, []
+            for job in again:
+                self._run_one(job, 0)
+            denied = self.denied
+
+    def _settle_denied(self) -> None:
+        """Where nobody is interrupted, those denied a block wait; if that lasts, one of them ends."""
+        board = self.board
+        for job in self.denied:
+            board.skip(job, "memory")
+        stuck = [job for job in self.denied if board.step - job.last_step >= self.settings.patience]
+        if not board.members and not board.flight:
+            stuck = stuck or self.denied
+        if stuck:
+            board.abort(max(stuck, key=lambda job: job.joined or 0), "memory")
+
+    # -- prefill first -----------------------------------------------------------------------------
+
+    def _prefill_first(self) -> None:
+        board = self.board
+        self._run([job for job in self._in_turn() if not job.decodes])
+        self._admit_if_allowed()
+        if self.settings.mixed or not board.members:
+            self._run([job for job in self._in_turn() if job.decodes and job.id not in board.members])
+
+    def _held_back(self, job: Job) -> int:
+        """Blocks that the decodes of this step will need, where they are served after a joining job."""
+        board, s = self.board, self.settings
+        if not s.prefill_first or board.pool is None:
+            return 0
+        if not s.mixed and (board.members or not _joins_as_decode(job)):
+            return 0
+        size = s.block_size
+        decodes = (other for other in board.running.values() if other.id not in board.members)
+        return sum(max(0, blocks_for(other.computed + 1, size) - other.blocks) for other in decodes)
+
+    # -- admission ---------------------------------------------------------------------------------
+
+    def _admit_if_allowed(self) -> None:
+        if not self.board.preempted_now or self.settings.same_step:
+            self._admit(len(self.board.queue))
+
+    def _admit(self, most: int) -> None:
+        """Admit and resume in the policy's order while the next one fits, at most so many."""
+        board, s = self.board, self.settings
+        passed: dict[Job, str] = {}
+        told: set[Job] = set()
+        for job in board.queue.in_order():
+            if most < 1:
+                break
+            if job.preempted_in == board.step:
+                # It has just made room; to take it back would undo that.
+                break
+            plan = plan_joining(board, job, self._held_back(job))
+            if isinstance(plan, str) and s.for_waiting and not board.settings.slot_lag:
+                self._evict_for(job, plan)
+                plan = plan_joining(board, job, self._held_back(job))
+            if isinstance(plan, str) and not board.running and s.keeps_blocks and board.pool is not None:
+                self._reclaim(blocks_wanted(board, job, job.kept, 1)[0] - job.blocks)
+                plan = plan_joining(board, job, self._held_back(job))
+            if isinstance(plan, str):
+                if self._can_never_join(job):
+                    board.abort(job, "memory")
+                    break
+                if not self._may_pass(job, plan):
+                    break
+                passed[job] = plan
+                continue
+            if any(misfit.passed >= s.skip_ahead for misfit in passed):
+                break
+            for misfit, why in passed.items():
+                misfit.passed += 1
+                if misfit not in told:
+                    told.add(misfit)
+                    board.skip(misfit, why)
+            most -= 1
+            board.join(job, plan)
+            if s.mixed or not _joins_as_decode(job):
+                board.schedule(job, plan.tokens, 0, 0, 0)
+
+    def _may_pass(self, job: Job, why: str) -> bool:
+        """Whether those behind a request that does not fit may be looked at."""
+        s = self.settings
+        front = job.state == PREEMPTED and s.profile.preemption.resume == "front"
+        return s.skips and why != "slots" and not front and self.board.left > 0
+
+    def _can_never_join(self, job: Job) -> bool:
+        """Whether what the job has grown to is more than the engine can ever take in again."""
+        board, s = self.board, self.settings
+        if not s.chunked and job.known - max(job.computed, job.kept) > min(s.budget, s.prefill_budget):
+            return True
+        if board.pool is None:
+            return False
+        tested, _ = blocks_wanted(board, job, 0, job.known)
+        return tested > board.pool.total
+
+    def _evict_for(self, job: Job, why: str) -> None:
+        """Interrupt strictly less urgent requests for a waiting one, if that is sure to let it in."""
+        board, s = self.board, self.settings
+        level = urgency(job, s.profile)
+        lesser = [other for other in board.running.values() if urgency(other, s.profile) > level]
+        if why == "budget" or not lesser or any(self._lends(other) for other in lesser):
+            return
+        if board.pool is not None:
+            tested, _ = blocks_wanted(board, job, max(job.computed, job.kept), 1)
+            tested = max(tested, blocks_wanted(board, job, 0, min(job.known, s.budget))[0])
+            gain = sum(1 for other in lesser for block in other.table if board.pool.owned(block) == 1)
+            if tested - job.blocks + s.watermark > board.pool.free + gain:
+                return
+        while plan_joining(board, job) in ("slots", "memory"):
+            victim = victim_of(board.running.values(), job, s.profile)
+            if victim is None:
+                return
+            board.preempt(victim, job)
+
+    def _lends(self, job: Job) -> bool:
+        """Whether somebody took over a block that this job computes in this very pass."""
+        pool, fresh = self.board.pool, self.board.fresh.get(job.id, ())
+        return pool is not None and any(pool.owned(block) > 1 for block in fresh)
+
+
+def _joins_as_decode(job: Job) -> bool:
+    return job.state != WAITING and job.computed == job.known - 1 and job.outputs > 0

@@ -1,0 +1,68 @@
+"""The job: one request as the reference scheduler keeps it, from arrival to end."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from batchspec.spec.events import RequestId
+
+WAITING: Final = "waiting"
+PARKED: Final = "parked"
+RUNNING: Final = "running"
+PREEMPTED: Final = "preempted"
+ENDED: Final = "ended"
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One incarnation of a request. Lengths are tokens; ordinals count from 0 in trace order.
+
+    `target` is the scripted length: the request stops after that many outputs, at most `max_tokens`.
+    `computed` is c (on the host while it is swapped out), `table` its blocks in table order, `blocks`
+    their number. `in_flight` tokens were computed by passes whose results have not come back yet.
+    """
+
+    id: RequestId
+    number: int
+    place: int
+    prompt: int
+    max_tokens: int
+    target: int
+    priority: int | None
+    tenant: str | None
+    arrived_ns: int
+    keys: tuple[int, ...] = ()
+    """Content keys of the prompt's leading blocks, where the workload gives them."""
+    state: str = WAITING
+    outputs: int = 0
+    in_flight: int = 0
+    computed: int = 0
+    blocks: int = 0
+    table: list[int] = field(default_factory=list)
+    slot: int | None = None
+    joined: int | None = None
+    first_admit: int | None = None
+    last_step: int = 0
+    """The step in which it was last a member, or joined."""
+    preempted_in: int = 0
+    swapped: bool = False
+    kept: int = 0
+    """Positions in the blocks that it kept through a preemption."""
+    passed: int = 0
+    """How many later requests were admitted past it while it did not fit."""
+    restored: int = 0
+    """Leading blocks that came back from the host at its last resume."""
+
+    @property
+    def known(self) -> int:
+        """n = p + o + tokens in flight."""
+        return self.prompt + self.outputs + self.in_flight
+
+    @property
+    def allowed(self) -> int:
+        """Output tokens that may still be computed."""
+        return self.max_tokens - self.outputs - self.in_flight
+
+    @property
+    def decodes(self) -> bool:
+        """Whether all but the newest token, an output, is resident: its next pass is a decode."""
+        return self.computed == self.known - 1 and self.outputs + self.in_flight > 0
