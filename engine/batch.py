@@ -69,7 +69,8 @@ class Packer:
     def pack(self, plan: Plan) -> Batch:
         """The batch of `plan`. Every member's blocks must cover its positions."""
         for sequence in plan.grants:
-            self._note(sequence)
+            if sequence.slot >= 0:  # else it was granted blocks and then made room for another
+                self._note(sequence)
         count = len(plan.sequences)
         starts = np.fromiter(plan.starts, np.int64, count)
         counts = np.fromiter(plan.counts, np.int64, count)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 from batchspec.engine.errors import EngineError
 from batchspec.engine.sampler import GREEDY, Sampling
@@ -57,8 +58,10 @@ class Sequence:
         "host_blocks",
         "limit",
         "margins",
+        "passed_by",
         "prompt_len",
         "request",
+        "seen_ns",
         "slot",
         "status",
         "tokens",
@@ -82,7 +85,9 @@ class Sequence:
         self.hashes: list[int] = []
         self.admitted = -1
         self.first_admitted = -1
-        self.entry: object = None
+        self.entry: Any = None
+        self.passed_by = 0
+        self.seen_ns = -1
         self.margins: list[float] | None = None
 
     @property
