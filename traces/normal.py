@@ -20,6 +20,10 @@ EFFECT_BY_REASON: Final = ("preempt", "live")
 """Kinds whose `reason` decides what the event does to the state, so an unknown word cannot be read.
 On every other kind an unknown word is the producer's own and is kept."""
 
+MAX_LIST: Final = 1 << 20
+MAX_TEXT: Final = 1 << 16
+"""Longer lists and texts are refused: a few bytes of a hostile file can claim any length."""
+
 _LARGEST: Final = 2**63 - 1
 
 
@@ -126,6 +130,11 @@ def _words(column: str, values: pa.Array, place: Place) -> pa.Array:
         kind = values.type
     if not pa.types.is_dictionary(kind):
         values = (values if pa.types.is_string(kind) else values.cast(pa.string())).dictionary_encode()
+    longest = pc.max(pc.binary_length(values.dictionary)).as_py() or 0
+    if longest > MAX_TEXT:
+        raise TraceError(
+            f"{place.file}: column {column}: a text of {longest} bytes; at most {MAX_TEXT} are read"
+        )
     words = values.dictionary.cast(pa.string())
     try:
         words.validate(full=True)
@@ -160,6 +169,10 @@ def _converted(column: str, values: pa.Array, id_type: IdType, place: Place) -> 
 
 
 def _lists(column: str, values: pa.Array, place: Place) -> pa.Array:
+    longest = pc.max(pc.list_value_length(values)).as_py() or 0
+    if longest > MAX_LIST:
+        row = int(np.flatnonzero(pc.list_value_length(values).fill_null(0).to_numpy() == longest)[0])
+        raise place.error(row, column, f"a list of {longest} items; at most {MAX_LIST} are read")
     items = values.flatten()
     if items.null_count:
         row = next(at for at, item in enumerate(values.to_pylist()) if item is not None and None in item)

@@ -8,6 +8,7 @@ a file claims about its own size is checked before it is believed.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from batchspec.traces.text import one_line
 
 BATCH_ROWS: Final = 8192
 MAGIC: Final = b"PAR1"
-MAX_FOOTER: Final = 256 * 1024 * 1024
+MAX_FOOTER: Final = 128 * 1024 * 1024
 """A larger footer is refused: it would be read and parsed whole, before the first row."""
 
 
@@ -79,7 +80,13 @@ def _number(path: Path) -> tuple[int, str]:
 
 def _open(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
     # No memory map: a file cut short while it is read must be an error, not a dead process.
-    return pq.ParquetFile(path, buffer_size=1 << 16, pre_buffer=False, read_dictionary=list(words))
+    return pq.ParquetFile(
+        path,
+        buffer_size=1 << 16,
+        pre_buffer=False,
+        page_checksum_verification=True,
+        read_dictionary=list(words),
+    )
 
 
 def inspect(path: Path, columns: Sequence[str]) -> Part:
@@ -188,21 +195,12 @@ class Parts:
                 yield from _part_batches(part, columns, at, first, end)
             at += part.rows
 
-    def present(self, column: str) -> bool:
-        """Does the column have a value in any row? From the statistics, else from its values."""
-        parts = [part for part in self.parts if column in part.schema.names]
-        for part in parts:
-            if pa.types.is_null(part.schema.field(column).type):
-                continue
-            told = _told(part, column)
-            if told is None:
-                told = any(
-                    batch.column(0).null_count < batch.num_rows
-                    for _, batch in _part_batches(part, [column], 0, 0, part.rows)
-                )
-            if told:
-                return True
-        return False
+    def present(self) -> frozenset[str]:
+        """The known columns with a value in any row."""
+        found: set[str] = set()
+        for part in self.parts:
+            found |= _filled(part, [column for column in self.columns if column not in found])
+        return frozenset(found)
 
 
 def _identity(header: Header | None) -> Any:
@@ -211,22 +209,22 @@ def _identity(header: Header | None) -> Any:
     return (header.producer_name, header.clock, header.profile, header.config, header.started_at)
 
 
-def _told(part: Part, column: str) -> bool | None:
-    """What the statistics say about a column of plain values; None where they do not say."""
-    if pa.types.is_nested(part.schema.field(column).type):
-        return None
-    name = one_line(part.path)
-    with _reading(name), _open(part.path) as file:
-        paths = [file.schema.column(index).path for index in range(len(file.schema))]
-        leaf = paths.index(column)
-        for group in range(file.metadata.num_row_groups):
-            chunk = file.metadata.row_group(group).column(leaf)
-            statistics = chunk.statistics
-            if statistics is None or not statistics.has_null_count:
-                return None
-            if statistics.null_count < chunk.num_values:
-                return True
-    return False
+def _filled(part: Part, columns: Sequence[str]) -> set[str]:
+    """The columns with a value, by looking: the first batch settles most, a null column is quick to read.
+
+    The statistics would say so at once, but asking pyarrow for those of a damaged file can end the process.
+    """
+    left = [column for column in columns if not pa.types.is_null(part.schema.field(column).type)]
+    found: set[str] = set()
+    with _reading(one_line(part.path)), _open(part.path) as file:
+        for batch in islice(file.iter_batches(BATCH_ROWS, columns=left), 1):
+            found = {column for column in left if batch.column(column).null_count < batch.num_rows}
+        for column in left:
+            if column not in found:
+                batches = file.iter_batches(BATCH_ROWS, columns=[column])
+                if any(batch.column(column).null_count < batch.num_rows for batch in batches):
+                    found.add(column)
+    return found
 
 
 def _part_batches(
@@ -236,22 +234,48 @@ def _part_batches(
     name = one_line(part.path)
     words = [column for column in columns if is_string(part.schema.field(column).type)]
     with _reading(name), _open(part.path, words) as file:
-        groups = []
-        begin = row = at
-        for group in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if row + rows <= first:
-                begin = row + rows
-            elif row < end:
-                groups.append(group)
-            row += rows
-        row = begin
-        for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns)):
+        group, row = _skip(file, first, at)
+        groups = range(group, file.num_row_groups)
+        for batch in _joined(file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns))):
             low, high = max(first - row, 0), min(end - row, batch.num_rows)
             if low < high:
-                yield Place(name, row + low), batch.slice(low, high - low)
+                yield Place(name, row + low), batch.select(columns).slice(low, high - low)
             row += batch.num_rows
             if row >= end:
                 return
         if row < min(end, at + part.rows):
             raise TraceError(f"{name}: damaged: claims {part.rows} rows, but row {row} is missing")
+
+
+def _skip(file: pq.ParquetFile, first: int, row: int) -> tuple[int, int]:
+    """The first row group with a row at or behind `first`, and the row at which it begins."""
+    group = 0
+    while row < first and group < file.num_row_groups:
+        # Without columns only the metadata is read; pyarrow's own metadata objects trust a damaged file.
+        rows = file.read_row_group(group, columns=[]).num_rows
+        if row + rows > first:
+            break
+        row += rows
+        group += 1
+    return group, row
+
+
+def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches put together: a file of tiny row groups would else pay the price of each."""
+    few: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if few and rows + batch.num_rows > BATCH_ROWS:
+            yield _one(few)
+            few, rows = [], 0
+        few.append(batch)
+        rows += batch.num_rows
+    if few:
+        yield _one(few)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    columns = [pa.concat_arrays(list(chunks)) for chunks in zip(*(b.columns for b in batches), strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)

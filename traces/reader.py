@@ -76,7 +76,7 @@ class _Files:
         self.id_type: IdType | None = parts.id_type
 
     def columns(self) -> frozenset[str]:
-        return frozenset(column for column in self._parts.columns if self._parts.present(column))
+        return self._parts.present()
 
     def kinds(self) -> dict[str, int]:
         total: Counter[str] = Counter()

@@ -97,6 +97,10 @@ class Recorder:
             if self._part is None:
                 self._begin()
             self._finish(complete)
+        except TraceError:
+            # What was written before the fault stays readable, as a trace that was cut.
+            self._finish(complete=False)
+            raise
         finally:
             self._closed = True
 

@@ -84,10 +84,11 @@ def duration(token: str) -> int:
     sign, whole, fraction, unit = found.groups()
     scale = UNITS[unit or "ns"]
     digits = fraction or ""
-    parts: int = int(digits or "0") * scale
-    if parts % 10 ** len(digits):
+    parts = int(digits or "0") * scale
+    places = int(10 ** len(digits))
+    if parts % places:
         raise ValueError(f"{shown(token)} is finer than a nanosecond")
-    value = int(whole) * scale + parts // 10 ** len(digits)
+    value = int(whole) * scale + parts // places
     if value >= 2**63:
         raise ValueError(f"{shown(token)} does not fit 64 bits")
     return -value if sign else value

@@ -3,7 +3,6 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -136,7 +135,7 @@ def write_records(path: str | Path, records: Iterable[Record], header: Header | 
     except BaseException:
         writer.discard()
         raise
-    writer.close(replace(header or Header(), complete=True))
+    writer.close(header or Header(complete=True))
     return writer.rows
 
 
@@ -155,7 +154,7 @@ class _Files:
         self.id_type: IdType | None = int if self._numbered else parts.id_type
 
     def columns(self) -> frozenset[str]:
-        return frozenset(column for column in self._parts.columns if self._parts.present(column))
+        return self._parts.present()
 
     def records(self, first: int, last: int | None) -> Iterator[Record]:
         for place, batch in self._parts.batches(self._parts.columns, first, last):

@@ -27,7 +27,9 @@ class Writer:
         words = [field.name for field in schema if is_string(field.type)]
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._open, schema, compression="zstd", use_dictionary=words)
+            self._writer = pq.ParquetWriter(
+                self._open, schema, compression="zstd", use_dictionary=words, write_page_checksum=True
+            )
         except (OSError, pa.ArrowException) as error:
             raise cannot_write(path, error) from None
 
