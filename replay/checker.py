@@ -1,0 +1,419 @@
+"""The reference checker: walks a trace through the spec's own actions and asks the rules.
+
+A thin layer: each event finds its guard and effect in spec/actions.py and its rules by event kind; what
+is right is said there alone. The books are changed in place, records are frozen.
+
+    trace row          -> spec
+    event kind         -> actions.LEGAL_FROM (guard), actions.EFFECTS (effect), Rule hooks by name
+    first row of step  -> actions.open_step, Rule.opened
+    step row, or next  -> Rule.decided, derived outputs, actions.close_step, Rule.closing
+    end of file        -> Rule.over, verdicts
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from batchspec.spec import actions
+from batchspec.spec.catalogue import RULES
+from batchspec.spec.events import RESULTS, Event, RequestId
+from batchspec.spec.line import Line, fits, free_bounds, need_blocks
+from batchspec.spec.model import PREEMPTED, RUNNING, WAITING, Request, State
+from batchspec.spec.profile import Profile
+from batchspec.spec.rule import Rule
+from batchspec.spec.rules.lifecycle import GuardRule
+from batchspec.spec.rules.time import Backwards
+from batchspec.spec.verdict import Finding, Report, RuleResult, Verdict
+from batchspec.traces.header import Header
+from batchspec.traces.trace import Trace
+
+Progress = Callable[[int, int], None]
+Waived = Callable[[Finding], bool]
+
+_SNAPSHOT_AT: Final = frozenset({"abort", "release", "finish", "output", "give", "transfer_end"})
+_MOVES: Final = frozenset(
+    {"arrive", "live", "admit", "resume", "reject", "park", "ready", "preempt", "finish", "abort"}
+)
+_PROGRESS_EVERY: Final = 20_000
+
+
+def check(
+    trace: Trace,
+    profile: Profile | None = None,
+    *,
+    findings: int = 1,
+    rules: Sequence[str] | None = None,
+    waived: Waived | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Hold a trace against the spec under the claims of `profile` (None: no claim at all).
+
+    `findings` is how many findings of each rule are listed, first ones first; all are counted. `rules`
+    restricts the rules judged. `progress` is called with (events so far, events in all). Raises
+    `TraceError` where the file turns out to be unreadable on the way.
+    """
+    walk = Walk(
+        profile or Profile(),
+        trace.columns,
+        frozenset(trace.kinds) | ({"output"} if trace.outputs_recorded else set()),
+        header=trace.header,
+        findings=findings,
+        rules=rules,
+        waived=waived,
+    )
+    total = trace.num_rows
+    if progress is None:
+        walk.feed_all(trace.events())
+    else:
+        for event in trace.events():
+            walk.feed(event)
+            if walk.state.row % _PROGRESS_EVERY == 0:
+                progress(walk.state.row, total)
+    return walk.report(trace.path, trace.complete)
+
+
+def check_events(
+    events: Iterable[Event], profile: Profile | None = None, *, complete: bool = True, **options: Any
+) -> Report:
+    """`check` for events at hand, as of a trace whose header says `complete` and nothing else."""
+    header = Header(complete=complete)
+    return check(Trace.from_events(list(events), header), profile, **options)
+
+
+class Walk:
+    """One pass over one trace. Feed events in order, then ask for the report."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        columns: frozenset[str],
+        kinds: frozenset[str],
+        *,
+        header: Header | None = None,
+        findings: int = 1,
+        rules: Sequence[str] | None = None,
+        waived: Waived | None = None,
+    ) -> None:
+        """Set up the books and the rules that this profile and these columns allow to be judged."""
+        self.profile = profile
+        self.kinds = kinds
+        self.columns = columns
+        self.state = State(profile, columns, kinds)
+        self.state.clock_runs = header is not None and header.clock in ("monotonic", "virtual")
+        self.state.began_running = header is not None and header.begins == "running"
+        self.line = Line(self.state)
+        self._findings = findings
+        self._waived = waived
+        self._listed: dict[str, list[Finding]] = {}
+        self._counts: dict[str, int] = {}
+        self._waived_counts: dict[str, int] = {}
+        self._tainted: dict[Any, None] = {}
+        self._repaired: list[Any] = []
+        self._events = 0
+        self._subjects = 0
+        self._open = False
+        self._decided_at = -1
+        self._snapped_at = -1
+        self._emitted_now: list[tuple[Request, int]] = []
+        chosen = [cls for name, cls in RULES.items() if rules is None or name in rules]
+        self.missing = {cls.id: cls.missing(profile, columns, kinds) for cls in chosen}
+        self.rules: dict[str, Rule] = {
+            cls.id: cls(self.state, self.line, self._sink) for cls in chosen if not self.missing[cls.id]
+        }
+        active = list(self.rules.values())
+        self._guards = [rule for rule in active if isinstance(rule, GuardRule)]
+        self._backwards = [rule for rule in active if isinstance(rule, Backwards)]
+        anything = [rule.before_any for rule in active if hasattr(rule, "before_any")]
+        self._before = {
+            kind: tuple([*anything, *_hooks(active, f"before_{kind}")]) for kind in actions.EFFECTS
+        }
+        self._after = {kind: _hooks(active, f"after_{kind}") for kind in actions.EFFECTS}
+        self._emitted = _hooks(active, "emitted")
+        self._deciders = _hooks(active, "decided")
+        self._closers = _hooks(active, "closing")
+        self._openers = _hooks(active, "opened")
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def feed_all(self, events: Iterable[Event]) -> None:
+        """Feed a stream of events."""
+        feed = self.feed
+        for event in events:
+            feed(event)
+
+    def feed(self, event: Event) -> None:
+        """Judge one event and put it into effect."""
+        state = self.state
+        self._events += 1
+        step = event.step
+        if step != state.step or not self._open:
+            self._turn(event)
+        else:
+            state.row += 1
+        kind = event.event
+        if state.step_ns is None and event.time_ns is not None and kind not in ("arrive", "cancel"):
+            state.step_ns = event.time_ns
+        if kind == "step":
+            for hook in self._before["step"]:
+                hook(event, None)
+            self._close(event)
+            return
+        if kind in _SNAPSHOT_AT and state.decisions > 0 and self._snapped_at != state.decisions:
+            self._snapshot()
+        if kind in RESULTS:
+            if state.decisions > 0 and not state.decided:
+                self._decide()
+            elif self._snapped_at < 0:
+                self._snapshot()
+            if kind == "finish" and event.pass_step == step:
+                self._derive(event.request)
+        request = event.request
+        record = None
+        if request is not None:
+            self._subjects += 1
+            record = state.live.get(request)
+            if record is None or record.state not in actions.LEGAL_FROM[kind]:
+                where = state.state_of(request)
+                if where not in actions.legal_from(state, event):
+                    for guard in self._guards:
+                        guard.illegal(event, where)
+        for hook in self._before[kind]:
+            hook(event, record)
+        if kind in _MOVES or (record is None and request is not None):
+            self._move(event, record)
+        else:
+            actions.EFFECTS[kind](state, event)
+        if kind == "schedule" and record is not None and record.state is not RUNNING:
+            self.line.leave(record)
+        if kind == "output" and record is not None and event.tokens is not None:
+            self._emit(state.live[record.id], event.tokens)
+        after = self._after[kind]
+        if after:
+            record = state.live.get(request) if request is not None else None
+            for hook in after:
+                hook(event, record)
+        if self._tainted or self._repaired:
+            self._settle_taint(event)
+
+    def _move(self, event: Event, record: Request | None) -> None:
+        """Apply an event that may change who stands in the line."""
+        state, line = self.state, self.line
+        request = event.request
+        if record is not None and self._stands(record) and event.event != "preempt":
+            line.leave(record)
+            actions.EFFECTS[event.event](state, event)
+        else:
+            actions.EFFECTS[event.event](state, event)
+        now = state.live.get(request) if request is not None else None
+        if now is None:
+            return
+        if event.event in ("arrive", "ready") or (event.event == "live" and now.state == WAITING):
+            line.enter(now)
+        elif event.event == "preempt" and self._stands(now):
+            line.enter(now, anew=False)
+        elif event.event == "admit" and line.counters is not None:
+            line.counters.charge_input(now)
+
+    def _stands(self, record: Request) -> bool:
+        if record.state == WAITING:
+            return True
+        return record.state == PREEMPTED and self.line.returns in ("back", "arrival")
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _turn(self, event: Event) -> None:
+        """The first row of another step: the one before ends here, if no step row ended it."""
+        state = self.state
+        before = state.step
+        if self._open:
+            self._close(None)
+        state.row += 1
+        if before is not None and event.step < before:
+            for rule in self._backwards:
+                rule.fell(event, before)
+        actions.open_step(state, event.step)
+        state.step_ns = None
+        state.next_in_line, state.next_fits, state.fit_text = None, None, ""
+        self._open = True
+        self._decided_at = self._snapped_at = -1
+        for hook in self._openers:
+            hook(event)
+
+    def _close(self, event: Event | None) -> None:
+        state = self.state
+        if self._snapped_at != state.decisions:
+            self._snapshot()
+        if not state.decided or self._decided_at != state.decisions:
+            self._decide()
+        if not state.recorded:
+            for request in state.members:
+                self._derive(request)
+        actions.close_step(state, event)
+        for hook in self._closers:
+            hook(event)
+        if self._emitted_now:
+            counters = self.line.counters
+            if counters is not None:
+                for record, tokens in self._emitted_now:
+                    counters.charge_output(record, tokens)
+            self._emitted_now = []
+        self._open = False
+        if self._repaired:
+            self._settle_taint(None)
+
+    def _decide(self) -> None:
+        self.state.decided = True
+        self._decided_at = self.state.decisions
+        for hook in self._deciders:
+            hook()
+
+    def _derive(self, request: RequestId | None) -> None:
+        """Count the output that a member's pass produced, where the trace leaves it to be derived."""
+        if request is None:
+            return
+        tokens = actions.derived_output(self.state, request)
+        if tokens:
+            self._emit(self.state.live[request], tokens)
+
+    def _emit(self, record: Request, tokens: int) -> None:
+        if self.line.counters is not None:
+            self._emitted_now.append((record, tokens))
+        if self._emitted:
+            member = self.state.members.get(record.id)
+            for hook in self._emitted:
+                hook(record, tokens, member)
+
+    def _snapshot(self) -> None:
+        """Who is next, and does it fit, at the end of this step's decisions."""
+        state, line = self.state, self.line
+        self._snapped_at = state.decisions
+        state.fit_text = ""
+        if not state.waiting and not state.preempted:
+            state.next_in_line, state.next_fits = None, False
+            return
+        if line.is_undecided():
+            state.next_in_line, state.next_fits = None, None
+            return
+        record = line.next(owed=True)
+        if record is None:
+            state.next_in_line, state.next_fits = None, False
+            return
+        state.next_in_line = record.id
+        state.next_fits = fits(state, record)
+        if state.next_fits:
+            need = need_blocks(state, record, state.budget_left())
+            state.fit_text = (
+                f"; free seats {state.free_seats()}, budget left {state.budget_left()}, "
+                f"needs {need} blocks of {free_bounds(state)[0]} free"
+            )
+
+    # -- findings ----------------------------------------------------------------------------------
+
+    def _sink(self, rule: Rule, finding: Finding, about: tuple[Any, ...]) -> None:
+        if self._tainted:
+            named = any(request in self._tainted for request in finding.requests)
+            thing = any(item in self._tainted for item in about)
+            loose = not finding.requests and any(name in self.state.live for name in self._tainted)
+            if named or thing or loose:
+                finding = replace(finding, consequence=True)
+        if rule.repairs:
+            self._repaired.extend(finding.requests)
+            self._repaired.extend(about)
+        if self._waived is not None and self._waived(finding):
+            self._waived_counts[rule.id] = self._waived_counts.get(rule.id, 0) + 1
+            return
+        self._counts[rule.id] = self._counts.get(rule.id, 0) + 1
+        listed = self._listed.setdefault(rule.id, [])
+        if len(listed) < self._findings:
+            listed.append(finding)
+
+    def _settle_taint(self, event: Event | None) -> None:
+        """A repair taints what it changed from the next row on, until that is given up once more."""
+        if event is not None and self._tainted:
+            if event.event in ("finish", "abort", "reject"):
+                self._tainted.pop(event.request, None)
+            if event.event in ("finish", "abort", "preempt", "release"):
+                for block in event.block_ids or ():
+                    self._tainted.pop(("block", block), None)
+                occupied = self.state.slots
+                for item in [item for item in self._tainted if _is_slot(item) and item[1] not in occupied]:
+                    del self._tainted[item]
+        if self._repaired:
+            ended = event is not None and event.event in ("finish", "abort", "reject")
+            for item in self._repaired:
+                if not (ended and event is not None and item == event.request):
+                    self._tainted[item] = None
+            self._repaired = []
+
+    # -- verdicts ----------------------------------------------------------------------------------
+
+    def report(self, name: str, complete: bool) -> Report:
+        """The verdict of each rule, once every event was fed. To be asked for once."""
+        state = self.state
+        last = state.step
+        if self._open and complete:
+            self._close(None)
+        for rule in self.rules.values():
+            rule.over(complete)
+        results = tuple(self._result(rule_id, complete) for rule_id in self.missing)
+        listed = [finding for findings in self._listed.values() for finding in findings]
+        order = {rule_id: place for place, rule_id in enumerate(self.missing)}
+        listed.sort(key=lambda finding: (_row(finding), order[finding.rule]))
+        return Report(
+            trace=name,
+            level=level_of(self.columns, self.kinds),
+            profile=self.profile.name,
+            config=self.profile.to_dict(),
+            events=self._events,
+            steps=state.steps,
+            requests=state.arrivals,
+            truncated=None if complete else last,
+            rules=results,
+            findings=tuple(listed),
+            waived=sum(self._waived_counts.values()),
+        )
+
+    def _result(self, rule_id: str, complete: bool) -> RuleResult:
+        missing = self.missing[rule_id]
+        if missing:
+            return RuleResult(rule_id, "not checkable", missing=missing)
+        rule = self.rules[rule_id]
+        count = self._counts.get(rule_id, 0)
+        if isinstance(rule, GuardRule):
+            rule.checked = self._subjects
+        verdict: Verdict = "conforms"
+        if count:
+            verdict = "violates"
+        elif rule.open() and not (complete and rule.kind == "end"):
+            verdict = "open"
+        return RuleResult(
+            rule_id,
+            verdict,
+            checked=rule.checked,
+            violations=count,
+            skipped=rule.skipped,
+            waived=self._waived_counts.get(rule_id, 0),
+        )
+
+
+def level_of(columns: frozenset[str], kinds: frozenset[str]) -> str:
+    """The level of observability of a trace with these columns and event kinds."""
+    if "dispatch" in kinds and "complete" in kinds:
+        return "L4"
+    if "block_ids" in columns:
+        return "L3"
+    return "L2" if "blocks" in columns else "L1"
+
+
+def _hooks(rules: Iterable[Rule], name: str) -> tuple[Callable[..., None], ...]:
+    """The bound hooks of that name, of the rules that define it."""
+    return tuple(getattr(rule, name) for rule in rules if hasattr(rule, name))
+
+
+def _is_slot(item: Any) -> bool:
+    return isinstance(item, tuple) and item[0] == "slot"
+
+
+def _row(finding: Finding) -> int:
+    return finding.row if finding.row is not None else 1 << 62
+

@@ -1,0 +1,437 @@
+"""The line: who the policy would take next, and whether that request fits.
+
+Both questions are asked by many rules (admission, slot reuse, liveness, fairness), so they have one
+home. `Line` follows the books and answers in O(log n): heaps with entries that are checked when they
+come to the top. `fits` answers true, false, or None where a term of the sum is not known.
+
+Sources: trace format, "Step, in order", 9; rules, paragraphs on sjf, fair and skip_ahead; the virtual
+token counter of VTC (OSDI'24, Algorithm 2) for order `fair`.
+"""
+
+import heapq
+from typing import Any, Final
+
+from batchspec.spec.events import RequestId
+from batchspec.spec.model import PREEMPTED, WAITING, Request, State
+from batchspec.spec.profile import parse_need
+
+NOT_A_CANDIDATE: Final = frozenset({"not_ready", "in_flight", "policy"})
+"""Reasons of a `skip` row that say: it was not its turn, whatever fits."""
+
+Key = tuple[Any, ...]
+Entry = tuple[Key, int, int, RequestId]
+
+
+class Line:
+    """The waiting line in the order of the policy."""
+
+    def __init__(self, state: State) -> None:
+        """An empty line over these books."""
+        profile = state.profile
+        self.state = state
+        self.order = profile.admission.order
+        self.urgent = profile.admission.urgent
+        self.returns = profile.preemption.resume
+        self.unordered: dict[RequestId, None] = {}
+        self.heap: list[Entry] = []
+        self.counters = Counters(state) if self.order == "fair" else None
+        self.tenants: dict[str | None, list[Entry]] = {}
+
+    # -- what changes the line ---------------------------------------------------------------------
+
+    def enter(self, record: Request, anew: bool = True) -> None:
+        """A request waits: it arrived, or its condition holds, or it was preempted to this line."""
+        if self.order is None:
+            return
+        if anew and self.counters is not None:
+            self.counters.wake(record.tenant)
+        key = self.key(record)
+        if key is None:
+            self.unordered[record.id] = None
+            return
+        entry = (key, record.number, record.place, record.id)
+        if self.counters is not None:
+            heapq.heappush(self.tenants.setdefault(record.tenant, []), entry)
+            self.counters.enter(record)
+        else:
+            heapq.heappush(self.heap, entry)
+
+    def leave(self, record: Request) -> None:
+        """A waiting request waits no more: admitted, ended or parked."""
+        self.unordered.pop(record.id, None)
+        if self.counters is not None:
+            self.counters.leave(record)
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def key(self, record: Request) -> Key | None:
+        """What the policy orders by, smallest first; None where the trace does not say it."""
+        if self.order == "sjf":
+            if record.prompt is None:
+                return None
+            # An unknown limit makes the work unknown, and with it the order.
+            if record.max_tokens is None:
+                return None
+            return (record.prompt + record.max_tokens, record.place)
+        if self.order == "priority":
+            urgency = self.urgency(record)
+            return None if urgency is None else (urgency, record.place)
+        if self.order == "fair" and "tenant" not in self.state.columns:
+            return None
+        return (record.place,)
+
+    def urgency(self, record: Request) -> int | None:
+        """Smaller is more urgent; None where priority or its direction is not known."""
+        if record.priority is None or self.urgent is None:
+            return None
+        return record.priority if self.urgent == "low" else -record.priority
+
+    def next(self, owed: bool = False) -> Request | None:
+        """The policy's next among the requests that wait and are ready, or None.
+
+        With `owed`, requests that arrived after the first decision of this step are left out: they
+        are owed nothing in it. None is also the answer where the order cannot be known (`is_known`).
+        """
+        if not self.is_known():
+            return None
+        waiting = self._first_waiting(owed)
+        if self.returns not in ("front", None) or not self.state.preempted:
+            return waiting
+        if self.returns is None:
+            return None
+        returning = self._first_returning()
+        if returning is None or waiting is None:
+            return returning or waiting
+        if self.order == "priority":
+            mine, theirs = self.urgency(returning), self.urgency(waiting)
+            if mine is None or theirs is None:
+                return None
+            return waiting if theirs < mine else returning
+        return returning
+
+    def first(self) -> Request | None:
+        """The first of the line by the policy's order alone, preempted ones at the front left out."""
+        return self._first_waiting(False) if self.is_known() else None
+
+    def first_of(self, tenant: str | None) -> Request | None:
+        """The first of one tenant's requests in the line (order `fair`)."""
+        return self._top(self.tenants.get(tenant, []), False)
+
+    def is_behind(self, record: Request, first: Request) -> bool:
+        """Whether a request stands behind the first of the line, ties of counters aside."""
+        if self.counters is None or not self.counters.is_least(record.tenant):
+            return True
+        mine = self.first_of(record.tenant)
+        return mine is not None and mine.id != record.id
+
+    def earliest(self) -> Request | None:
+        """The earliest arrival that waits and is ready, whatever the policy's order (fcfs: the first)."""
+        for record in self.state.records(self.state.waiting):
+            if self.state.skips.get(record.id) not in NOT_A_CANDIDATE:
+                return record
+        return None
+
+    def ahead_of(self, record: Request) -> list[Request]:
+        """Everyone who waits, is a candidate and stands before this request."""
+        mine = self.key(record)
+        if mine is None or self.counters is not None:
+            return []
+        ahead = []
+        for other in self.state.records(self.state.waiting):
+            key = self.key(other)
+            if key is not None and key < mine and self.state.skips.get(other.id) not in NOT_A_CANDIDATE:
+                ahead.append(other)
+        return ahead
+
+    def is_known(self) -> bool:
+        """Whether the order of everyone in the line is known."""
+        return self.order is not None and not self.unordered
+
+    def is_undecided(self) -> bool:
+        """Whether nobody can say who is next: an order or a place of return that is not known."""
+        if self.order is None or self.unordered:
+            return True
+        return self.returns is None and bool(self.state.preempted)
+
+    def least_served(self, record: Request) -> bool:
+        """Order `fair`: no tenant in the line has a lower counter than this request's."""
+        return self.counters is None or self.counters.is_least(record.tenant)
+
+    def _candidate(self, entry: Entry, owed: bool) -> bool | None:
+        """True: stands in the line now. False: does not stand in it any more. None: not its turn."""
+        _, number, place, request = entry
+        record = self.state.live.get(request)
+        if record is None or record.number != number or record.place != place:
+            return False
+        if record.state != WAITING and not (
+            record.state == PREEMPTED and self.returns in ("back", "arrival")
+        ):
+            return False
+        if self.state.skips and self.state.skips.get(request) in NOT_A_CANDIDATE:
+            return None
+        if owed and record.late and record.arrived == self.state.step:
+            return None
+        return True
+
+    def _top(self, heap: list[Entry], owed: bool) -> Request | None:
+        aside: list[Entry] = []
+        found = None
+        while heap:
+            stands = self._candidate(heap[0], owed)
+            if stands:
+                found = self.state.live[heap[0][3]]
+                break
+            entry = heapq.heappop(heap)
+            if stands is None:
+                aside.append(entry)
+        for entry in aside:
+            heapq.heappush(heap, entry)
+        return found
+
+    def _first_waiting(self, owed: bool) -> Request | None:
+        if self.counters is None:
+            return self._top(self.heap, owed)
+        best: tuple[float, int, Request] | None = None
+        for tenant in list(self.tenants):
+            record = self._top(self.tenants[tenant], owed)
+            if record is None:
+                if not self.tenants[tenant]:
+                    del self.tenants[tenant]
+                continue
+            entry = (self.counters.of(tenant), record.place, record)
+            if best is None or entry[:2] < best[:2]:
+                best = entry
+        return None if best is None else best[2]
+
+    def _first_returning(self) -> Request | None:
+        state = self.state
+        best: Request | None = None
+        best_key: Key = ()
+        for request in state.preempted:
+            record = state.live[request]
+            if state.skips and state.skips.get(request) in NOT_A_CANDIDATE:
+                continue
+            first = record.first_admit if record.first_admit is not None else record.number
+            key: Key = (first,)
+            if self.order == "priority":
+                urgency = self.urgency(record)
+                key = (urgency if urgency is not None else 0, first)
+            if best is None or key < best_key:
+                best, best_key = record, key
+        return best
+
+
+class Counters:
+    """Virtual token counters, one a tenant: c += w_p·p / weight at admit, w_q / weight a token.
+
+    A tenant that wakes with nothing in the line is lifted (VT1): to the least counter in the line, or,
+    where the line is empty, to that of the tenant that left it last. Counters are never lowered.
+    """
+
+    def __init__(self, state: State) -> None:
+        """All counters at 0."""
+        profile = state.profile
+        self.lifts: bool = profile.value("fairness.lift")
+        self.w_p: float = profile.value("fairness.w_p")
+        self.w_q: float = profile.value("fairness.w_q")
+        self.weights = profile.fairness.weights or {}
+        self.counts: dict[str | None, float] = {}
+        self.queued: dict[str | None, int] = {}
+        self.last_left: str | None = None
+        self.anyone_left = False
+
+    def weight(self, tenant: str | None) -> float:
+        """The declared weight of a tenant, `*` for any other, else 1."""
+        return self.weights.get(tenant or "", self.weights.get("*", 1.0))
+
+    def of(self, tenant: str | None) -> float:
+        """The counter of a tenant."""
+        return self.counts.get(tenant, 0.0)
+
+    def wake(self, tenant: str | None) -> None:
+        """VT1: lift a tenant that has nothing in the line."""
+        if not self.lifts or self.queued.get(tenant):
+            return
+        if self.queued:
+            floor = min(self.of(other) for other in self.queued)
+        elif self.anyone_left:
+            floor = self.of(self.last_left)
+        else:
+            return
+        self.counts[tenant] = max(self.of(tenant), floor)
+
+    def enter(self, record: Request) -> None:
+        """One more of this tenant waits."""
+        self.queued[record.tenant] = self.queued.get(record.tenant, 0) + 1
+
+    def leave(self, record: Request) -> None:
+        """One fewer of this tenant waits."""
+        left = self.queued.get(record.tenant, 0) - 1
+        if left > 0:
+            self.queued[record.tenant] = left
+        elif record.tenant in self.queued:
+            del self.queued[record.tenant]
+            self.last_left, self.anyone_left = record.tenant, True
+
+    def charge_input(self, record: Request) -> None:
+        """VT2: the whole prompt, once, when the request is first admitted."""
+        if record.prompt is not None:
+            self._charge(record.tenant, self.w_p * record.prompt)
+
+    def charge_output(self, record: Request, tokens: int) -> None:
+        """VT3: each emitted token, at the end of its step."""
+        self._charge(record.tenant, self.w_q * tokens)
+
+    def is_least(self, tenant: str | None) -> bool:
+        """No waiting tenant is served less, but for rounding."""
+        mine = self.of(tenant)
+        return all(mine <= self.of(other) + 1e-9 * (1 + abs(mine)) for other in self.queued)
+
+    def _charge(self, tenant: str | None, units: float) -> None:
+        self.counts[tenant] = self.of(tenant) + units / self.weight(tenant)
+
+
+# -- what fits -------------------------------------------------------------------------------------
+
+
+def need_blocks(state: State, record: Request, free_tokens: int | None) -> int | None:
+    """Blocks that `admission.test` asks for, no cache hit assumed, what it holds itself taken off.
+
+    `free_tokens` is the budget left, the most that `test = "step"` can ask for. None where unknown.
+    """
+    test = state.profile.admission.test
+    known = record.known
+    if test is None or known is None or state.block_size is None:
+        return None
+    word, extra = parse_need(test)
+    if word == "step":
+        chunked = state.profile.batching.chunked_prefill
+        done = record.computed or 0 if record.swapped else 0
+        if chunked:
+            if free_tokens is None:
+                return None
+            tokens = min(known, done + max(1, free_tokens))
+        else:
+            tokens = known
+    elif word == "known":
+        tokens = known + extra
+    elif word == "full":
+        if record.max_tokens is None or record.outputs is None:
+            return None
+        tokens = known + max(0, record.max_tokens - record.outputs)
+    else:
+        if record.prediction is None:
+            return None
+        tokens = max(known, (record.prompt or 0) + record.prediction)
+    return max(0, -(-tokens // state.block_size) - (record.blocks or 0))
+
+
+def free_bounds(state: State) -> tuple[int | None, int | None]:
+    """The least and the most blocks that can be free now, from whatever the trace shows.
+
+    With block counts both are the exact figure. Where blocks are shared and only counted, the sum of
+    counts bounds it from below. Without counts, what `admission.reserve` lets a running request hold
+    bounds it from below, and the resident positions from above.
+    """
+    exact = state.free_now()
+    if exact is not None:
+        return exact, exact
+    if state.total_blocks is None or state.pinned is None or state.block_size is None:
+        return None, None
+    room = state.total_blocks - state.pinned
+    if state.has_blocks:
+        return (None if state.unknown_blocks else room - state.held), None
+    most = None
+    if not state.shares and not state.unknown_positions:
+        most = room - state.positions
+    return _least_free(state, room), most
+
+
+def _least_free(state: State, room: int) -> int | None:
+    reserve = state.profile.admission.reserve
+    hidden = state.parked or state.block_lag or (state.keeps_blocks and state.preempted)
+    if reserve is None or hidden or "release" in state.kinds or state.block_size is None:
+        return None
+    word, extra = parse_need(reserve)
+    if word in ("ratio", "peak"):
+        return None
+    lookahead = state.profile.batching.lookahead or 0
+    used = 0
+    for record in state.records(state.running):
+        known = record.known
+        if known is None:
+            return None
+        most = known + lookahead + (extra if word == "known" else 0)
+        if word == "full":
+            if record.max_tokens is None or record.prompt is None:
+                return None
+            most = max(most, record.prompt + record.max_tokens)
+        used += -(-most // state.block_size)
+    return room - used
+
+
+def fits(state: State, record: Request) -> bool | None:
+    """Seat, budget and blocks suffice for this request at this row; None where that is not known."""
+    profile = state.profile
+    seats, budget = state.free_seats(), state.budget_left()
+    if seats is None or budget is None:
+        return None
+    if seats < 1 or budget < 1:
+        return False
+    known = record.known
+    if known is None:
+        return None
+    if not profile.batching.chunked_prefill and not record.swapped and known > budget:
+        return False
+    return _resources_fit(state, record, blocks_fit(state, record, budget))
+
+
+def blocks_fit(state: State, record: Request, budget: int | None) -> bool | None:
+    """need + watermark <= free; the watermark only while another request runs."""
+    need = need_blocks(state, record, budget)
+    least, most = free_bounds(state)
+    if need is None:
+        return None
+    watermark: int = state.profile.value("admission.watermark_blocks")
+    others = len(state.running) - (1 if record.id in state.running else 0)
+    wanted = need + (watermark if others > 0 else 0)
+    if least is not None and wanted <= least:
+        return True
+    if most is not None and wanted > most:
+        return False
+    return None
+
+
+def _resources_fit(state: State, record: Request, verdict: bool | None) -> bool | None:
+    """Other resources: what a request will take is known only where nothing is out, or it holds some."""
+    if verdict is not True or "take" not in state.kinds:
+        return verdict
+    for ledger in state.resources.values():
+        if record.id not in ledger and any(ledger.values()):
+            return None
+    return True
+
+
+def never_fits(state: State, record: Request) -> bool | None:
+    """Larger than the empty pool, the model or an unchunked step can ever take; None if unknown."""
+    limits = state.profile.limits
+    prompt = record.prompt
+    if prompt is None:
+        return None
+    if limits.max_model_len is not None and prompt >= limits.max_model_len:
+        return True
+    budget = limits.token_budget
+    if budget is not None and state.profile.batching.chunked_prefill is False and prompt > budget:
+        return True
+    if limits.kv_blocks is None or limits.block_size is None:
+        return None
+    tokens = prompt
+    if state.profile.admission.test is not None:
+        word, extra = parse_need(state.profile.admission.test)
+        if word == "full":
+            if record.max_tokens is None:
+                return None
+            tokens = prompt + record.max_tokens
+        elif word == "known":
+            tokens = prompt + extra
+    return -(-tokens // limits.block_size) > limits.kv_blocks

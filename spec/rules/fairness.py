@@ -1,0 +1,419 @@
+"""Rules of fairness: nobody overtaken, starved, inverted or short-changed beyond what the policy allows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from batchspec.spec.events import Event, RequestId
+from batchspec.spec.line import Counters
+from batchspec.spec.model import PARKED, RUNNING, WAITING, Member, Request
+from batchspec.spec.profile import Profile
+from batchspec.spec.rule import Rule
+from batchspec.spec.rules.admission import order_needs
+
+
+class Overtaking(Rule):
+    """fcfs: nobody who arrived later is admitted before an earlier one that was ready."""
+
+    id = "fairness/overtaking"
+    sentence = (
+        "First come first served: nobody who arrived later is admitted before an earlier one that was ready "
+        "(past one misfit at most skip_ahead)."
+    )
+    premise = ("admission.order=fcfs", "admission.misfit")
+    source = "Orca (OSDI'22) Algorithm 1, OR6; vLLM (SOSP'23) §4.5, VL1"
+
+    def __init__(self, *args: Any) -> None:
+        """Nobody was overtaken."""
+        super().__init__(*args)
+        self._passed: dict[tuple[RequestId, int], int] = {}
+        self._stops = self.profile.admission.misfit == "stop"
+        self._most = 0 if self._stops else self.profile.admission.skip_ahead or 0
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """How far a policy that skips may look ahead."""
+        lacking = order_needs(profile, columns, kinds)
+        if profile.admission.misfit == "skip" and profile.admission.skip_ahead is None:
+            lacking.append("admission.skip_ahead")
+        return lacking
+
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """Compare with the earliest arrival that waits and is ready."""
+        if record is None or record.state not in (WAITING, PARKED):
+            return
+        self.checked += 1
+        first = self.line.earliest()
+        if first is None or first.number >= record.number:
+            return
+        key = (first.id, first.number)
+        self._passed[key] = self._passed.get(key, 0) + 1
+        if self._passed[key] <= self._most:
+            return
+        self.flag(
+            f"{record.id} overtakes {first.id}, which arrived earlier and is ready",
+            record.id,
+            first.id,
+            expected=f"{first.id} first" if self._stops else f"at most {self._most} overtakings",
+            observed=f"{first.id} arrived in step {first.arrived}, {record.id} in step {record.arrived}",
+        )
+
+    def after_admit(self, event: Event, record: Request | None) -> None:
+        """Forget whoever is admitted."""
+        if record is not None:
+            self._passed.pop((record.id, record.number), None)
+
+
+class PriorityInversion(Rule):
+    """Nobody waits while a strictly less urgent request keeps what it needs."""
+
+    id = "fairness/priority-inversion"
+    sentence = (
+        "No request waits beyond K steps while a strictly less urgent one keeps the seat or blocks it needs."
+    )
+    kind = "bounded"
+    premise = ("preemption.for_waiting", "admission.order=priority", "limits.max_seqs")
+    columns = ("priority",)
+    source = "vLLM issues 40004 and 24365; SGLang priority preemption"
+
+    def __init__(self, *args: Any) -> None:
+        """Nobody waits."""
+        super().__init__(*args)
+        self._next: tuple[RequestId, int] | None = None
+        self._count = 0
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """The direction of urgency."""
+        return order_needs(profile, columns, kinds)
+
+    def closing(self, event: Event | None) -> None:
+        """Count the steps in which the most urgent waits behind a less urgent one that runs."""
+        state = self.state
+        request = state.next_in_line
+        record = state.live.get(request) if request is not None else None
+        if record is None or record.state == RUNNING or state.next_fits:
+            self._next, self._count = None, 0
+            return
+        mine = self.line.urgency(record)
+        below = [
+            other
+            for other in state.records(state.running)
+            if mine is not None and (theirs := self.line.urgency(other)) is not None and theirs > mine
+        ]
+        self.checked += 1
+        if not below:
+            self._next, self._count = None, 0
+            return
+        key = (record.id, record.number)
+        self._count = self._count + 1 if key == self._next else 1
+        self._next = key
+        self._holder = below[0]
+
+    def opened(self, event: Event) -> None:
+        """The bound has run out."""
+        if self._next is None or self._count != self.patience:
+            return
+        record = self.state.live.get(self._next[0])
+        if record is None or record.number != self._next[1]:
+            return
+        self._count += 1
+        holder = self._holder
+        self.flag(
+            f"{record.id} (priority {record.priority}) has waited {self.patience} steps while {holder.id} "
+            f"(priority {holder.priority}) runs",
+            record.id,
+            holder.id,
+            expected=f"a preemption of a less urgent request within {self.patience} steps",
+            observed=f"urgent = {self.profile.admission.urgent} numbers; {record.id} still {record.state}",
+        )
+
+    def open(self) -> bool:
+        """The bound has not run out."""
+        return 0 < self._count <= self.patience and self._next is not None
+
+
+class ServiceGap(Rule):
+    """|W_f - W_g| ≤ 2U while both are backlogged."""
+
+    id = "fairness/service-gap"
+    sentence = (
+        "For tenants f and g both backlogged throughout [t1, t2) the services differ by at most 2U: "
+        "|W_f - W_g| ≤ 2U, U = max(w_p · longest input, w_q · N · b)."
+    )
+    kind = "end"
+    premise = (
+        "admission.order=fair",
+        "admission.misfit=stop",
+        "preemption.mode=none",
+        "limits.kv_blocks",
+        "limits.block_size",
+    )
+    columns = ("tenant", "prompt_tokens", "tokens")
+    source = "VTC (OSDI'24) Theorem 4.4"
+
+    def __init__(self, *args: Any) -> None:
+        """No tenant is backlogged."""
+        super().__init__(*args)
+        self._counters = Counters(self.state)
+        self._service: dict[str | None, float] = {}
+        self._queued: dict[str | None, int] = {}
+        self._pairs: dict[tuple[str | None, str | None], list[float]] = {}
+        self._longest = 0
+        self._records: list[tuple[float, int, int, tuple[str | None, str | None]]] = []
+        self._top = -1.0
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Outputs must be recorded or derivable."""
+        return ("start",) if "output" not in kinds and "start" not in columns else ()
+
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """The whole prompt counts once, at the first admission."""
+        if record is not None and record.prompt is not None and record.first_admit is None:
+            self._serve(record.tenant, self._counters.w_p * record.prompt)
+
+    def emitted(self, record: Request, tokens: int, member: Member | None) -> None:
+        """Each output token counts as it is emitted."""
+        self._serve(record.tenant, self._counters.w_q * tokens)
+
+    def after_arrive(self, event: Event, record: Request | None) -> None:
+        """The longest input of the trace sets the bound."""
+        if record is not None and record.prompt is not None:
+            self._longest = max(self._longest, record.prompt)
+
+    def _serve(self, tenant: str | None, units: float) -> None:
+        self._service[tenant] = self._service.get(tenant, 0.0) + units / self._counters.weight(tenant)
+
+    def closing(self, event: Event | None) -> None:
+        """Follow the difference of each pair that is backlogged, and its extremes."""
+        state = self.state
+        backlogged = dict.fromkeys(record.tenant for record in state.records(state.waiting))
+        if len(backlogged) < 2:
+            self._pairs = {}
+            return
+        names = sorted(backlogged, key=str)
+        pairs: dict[tuple[str | None, str | None], list[float]] = {}
+        for place, one in enumerate(names):
+            for other in names[place + 1 :]:
+                gap = self._service.get(one, 0.0) - self._service.get(other, 0.0)
+                extremes = self._pairs.get((one, other), [gap, gap])
+                extremes = [min(extremes[0], gap), max(extremes[1], gap)]
+                pairs[one, other] = extremes
+                self.checked += 1
+                spread = extremes[1] - extremes[0]
+                if spread > self._top:
+                    self._top = spread
+                    self._records.append((spread, state.step or 0, state.row, (one, other)))
+        self._pairs = pairs
+
+    def over(self, complete: bool) -> None:
+        """The first spread beyond 2U, now that the longest input is known."""
+        limits = self.profile.limits
+        size = (limits.kv_blocks or 0) * (limits.block_size or 0)
+        bound = 2 * max(self._counters.w_p * self._longest, self._counters.w_q * size)
+        for spread, step, row, pair in self._records:
+            if spread > bound:
+                self.flag(
+                    f"the services of {pair[0]} and {pair[1]} drift {spread:g} apart while both wait",
+                    expected=f"at most 2U = {bound:g}",
+                    observed=f"{spread:g} (largest {self._top:g})",
+                    step=step,
+                    row=row,
+                )
+                return
+
+
+class Starvation(Rule):
+    """Waiting and overtakings before first service stay under the declared bound."""
+
+    id = "fairness/starvation"
+    sentence = (
+        "A request that is ready waits at most starvation_steps steps for its first service, and is "
+        "overtaken at most that many times."
+    )
+    kind = "bounded"
+    premise = ("fairness.starvation_steps",)
+    source = "SGLang PR 15129 (an adapter that never loads); FastServe FS5; SGLang issue 6857"
+
+    def __init__(self, *args: Any) -> None:
+        """Nobody waits."""
+        super().__init__(*args)
+        self._since: dict[RequestId, tuple[int, int]] = {}
+        self._bound = self.profile.fairness.starvation_steps or 0
+
+    def after_arrive(self, event: Event, record: Request | None) -> None:
+        """Its wait begins."""
+        if record is not None:
+            self._since[record.id] = (self.state.steps, 0)
+
+    after_ready = after_arrive
+
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """Served; everyone earlier who waits was overtaken once more."""
+        self.checked += 1
+        self._since.pop(event.request or "", None)
+        if record is None:
+            return
+        for request in list(self._since):
+            other = self.state.live.get(request)
+            if other is None or other.number > record.number:
+                continue
+            since, passed = self._since[request]
+            self._since[request] = (since, passed + 1)
+            if passed + 1 > self._bound:
+                self._tell(other, f"overtaken {passed + 1} times")
+
+    def before_park(self, event: Event, record: Request | None) -> None:
+        """Parked: its condition is not the scheduler's."""
+        self._since.pop(event.request or "", None)
+
+    before_reject = before_park
+    before_abort = before_park
+    before_finish = before_park
+
+    def closing(self, event: Event | None) -> None:
+        """Whoever has waited too long."""
+        late = [name for name, (since, _) in self._since.items() if self.state.steps - since >= self._bound]
+        for request in late:
+            record = self.state.live.get(request)
+            if record is None:
+                del self._since[request]
+                continue
+            self._tell(record, f"waits for {self.state.steps - self._since[request][0] + 1} steps")
+
+    def _tell(self, record: Request, how: str) -> None:
+        self._since.pop(record.id, None)
+        self.flag(
+            f"{record.id} gets no first service: {how}",
+            record.id,
+            expected=f"its admission within {self._bound} steps and overtakings",
+            observed=how,
+        )
+
+    def open(self) -> bool:
+        """Some still wait within their bound."""
+        return any(request in self.state.live for request in self._since)
+
+
+class RateLimit(Rule):
+    """Refusals match the declared quotas."""
+
+    id = "fairness/rate-limit"
+    sentence = (
+        "A request is refused for its rate exactly where its tenant has had as many accepted requests in the "
+        "last period as the quota allows."
+    )
+    premise = ("fairness.rate_limits",)
+    columns = ("time_ns", "tenant", "reason")
+    source = "VTC artifact, RPM limiter; SGLang PR 30053 (a quota that is never given back)"
+
+    def __init__(self, *args: Any) -> None:
+        """Nobody has been accepted."""
+        super().__init__(*args)
+        self._accepted: dict[str | None, list[tuple[int, RequestId]]] = {}
+        self._quota: dict[RequestId, tuple[int, int] | None] = {}
+
+    def after_arrive(self, event: Event, record: Request | None) -> None:
+        """Count who was accepted in the period before this arrival; it counts itself until refused."""
+        if record is None or record.arrived_ns is None:
+            return
+        limits = self.profile.fairness.rate_limits or {}
+        quota = limits.get(record.tenant or "", limits.get("*"))
+        if quota is None:
+            return
+        now = record.arrived_ns
+        times = [
+            entry for entry in self._accepted.get(record.tenant, []) if entry[0] > now - quota["per_ns"]
+        ]
+        self._quota[record.id] = (len(times), quota["requests"])
+        self._accepted[record.tenant] = [*times, (now, record.id)]
+
+    def before_reject(self, event: Event, record: Request | None) -> None:
+        """Refused: was the quota used up?"""
+        found = self._quota.pop(event.request or "", None)
+        if found is None or record is None:
+            return
+        mine = self._accepted.get(record.tenant, [])
+        self._accepted[record.tenant] = [entry for entry in mine if entry[1] != record.id]
+        if event.reason != "rate":
+            return
+        self.checked += 1
+        used, allowed = found
+        if used < allowed:
+            self.flag(
+                f"{record.id} is refused for its rate with {used} of {allowed} requests of {record.tenant} used",
+                record.id,
+                expected="its admission to the queue",
+                observed=f"{used} accepted in the last period, {allowed} allowed",
+            )
+
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """Accepted: was there a place in the quota?"""
+        found = self._quota.pop(event.request or "", None)
+        if found is None or record is None:
+            return
+        self.checked += 1
+        used, allowed = found
+        if used >= allowed:
+            self.flag(
+                f"{record.id} is accepted beyond the quota of {record.tenant}",
+                record.id,
+                expected="a reject with reason rate",
+                observed=f"{used} accepted in the last period, {allowed} allowed",
+            )
+
+
+class DeliveryOrder(Rule):
+    """Responses leave in the order of requests."""
+
+    id = "fairness/delivery-order"
+    sentence = "Responses leave in the order in which their requests arrived."
+    premise = ("fairness.delivery=arrival",)
+    source = "Triton dynamic batcher, preserve_ordering (TR9); Triton server PR 1120"
+
+    def __init__(self, *args: Any) -> None:
+        """Nothing was delivered."""
+        super().__init__(*args)
+        self._owed: dict[RequestId, int] = {}
+
+    def after_arrive(self, event: Event, record: Request | None) -> None:
+        """A response is owed."""
+        if record is not None:
+            self._owed[record.id] = record.number
+
+    def before_abort(self, event: Event, record: Request | None) -> None:
+        """No response is owed any more."""
+        self._owed.pop(event.request or "", None)
+
+    before_reject = before_abort
+
+    def before_finish(self, event: Event, record: Request | None) -> None:
+        """Without deliver rows the finish is the delivery."""
+        if "deliver" not in self.state.kinds:
+            self.before_deliver(event, record)
+
+    def before_deliver(self, event: Event, record: Request | None) -> None:
+        """Is it the earliest that is owed?"""
+        number = self._owed.pop(event.request or "", None)
+        if number is None:
+            return
+        self.checked += 1
+        first = next(iter(self._owed), None)
+        if first is not None and self._owed[first] < number:
+            self.flag(
+                f"the response of {event.request} leaves before that of {first}",
+                event.request or "",
+                first,
+                expected=f"{first} first",
+                observed=f"{event.request} in step {event.step}",
+            )
+
+
+RULES = (
+    Overtaking,
+    PriorityInversion,
+    ServiceGap,
+    Starvation,
+    RateLimit,
+    DeliveryOrder,
+)

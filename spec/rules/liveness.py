@@ -1,0 +1,206 @@
+"""Rules of liveness: with work to do the engine works, and everyone who runs gets a turn."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from batchspec.spec.events import Event, RequestId
+from batchspec.spec.line import never_fits
+from batchspec.spec.model import Request
+from batchspec.spec.profile import Profile
+from batchspec.spec.rule import Rule
+
+
+class IdleStall(Rule):
+    """With schedulable work the engine does not run empty steps for more than K steps."""
+
+    id = "liveness/idle-stall"
+    sentence = (
+        "With schedulable work (a running request, a ready one that fits, or live requests while nothing at "
+        "all is under way) the engine runs no more than K empty steps in a row."
+    )
+    kind = "bounded"
+    source = "vLLM issues 39734 and 31857; LMDeploy PR 4100; llama.cpp issue 14073; Dynamo issue 11016"
+
+    def __init__(self, *args: Any) -> None:
+        """Nothing has stalled."""
+        super().__init__(*args)
+        self._empty = 0
+        self._wall = self.profile.patience.wall_ns
+        self._worked_ns: int | None = None
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Who is ready shows in the reasons of skip rows, where there are any."""
+        return ("reason",) if "skip" in kinds and "reason" not in columns else ()
+
+    def before_any(self, event: Event, record: Request | None) -> None:
+        """With a wall bound: no row at all for too long while somebody is live."""
+        if self._wall is None or event.time_ns is None or event.event in ("arrive", "cancel"):
+            return
+        last = self._worked_ns
+        if last is not None and event.time_ns - last > self._wall and self._idle_owed(event):
+            self.flag(
+                f"nothing happens for {event.time_ns - last} ns while {self._who()} could run",
+                *list(self.state.live)[:4],
+                expected=f"a step within {self._wall} ns",
+                observed=f"no step from {last} ns to {event.time_ns} ns",
+            )
+        self._worked_ns = event.time_ns
+
+    def _idle_owed(self, event: Event) -> bool:
+        state = self.state
+        return bool(state.waiting or state.running or state.preempted) and not (
+            state.in_flight or state.transfers or (state.parked and not state.waiting)
+        )
+
+    def closing(self, event: Event | None) -> None:
+        """Count empty steps with work to do."""
+        state = self.state
+        if state.members or not state.live:
+            self._empty = 0
+            self.checked += 1
+            return
+        why = self._work()
+        if why is None:
+            self._empty = 0
+            return
+        self.checked += 1
+        self._empty += 1
+        if self._empty == self.patience + 1:
+            self.flag(
+                f"step {state.step} is the {_ordinal(self._empty)} empty one in a row although {why}",
+                *list(state.running or state.preempted or state.waiting)[:4],
+                expected=f"at most {self.patience} empty steps in a row",
+                observed=f"{self._who()}" + state.fit_text,
+            )
+
+    def _work(self) -> str | None:
+        state = self.state
+        under_way = state.in_flight or state.transfers or state.lagged
+        if state.running:
+            able = [
+                record
+                for record in state.records(state.running)
+                if state.skips.get(record.id) not in ("not_ready", "in_flight")
+                and not (record.pending and state.overlaps)
+            ]
+            if able and not under_way and not state.ended_now:
+                return f"{able[0].id} runs and has something to compute"
+            if state.running:
+                return None
+        if state.mode == "dynamic" or under_way or state.ended_now or state.preempted_now:
+            return None
+        request = state.next_in_line
+        if request is not None:
+            if state.next_fits:
+                return f"{request} is next in line and fits"
+            record = state.live.get(request)
+            if record is None or never_fits(state, record):
+                return None
+            return self._deadlock(request)
+        return self._deadlock(self._anyone())
+
+    def _anyone(self) -> RequestId | None:
+        state = self.state
+        ready = [name for name in (*state.preempted, *state.waiting) if name not in state.skips]
+        candidate = next(iter(ready), None)
+        if candidate is None:
+            skipped = [
+                name
+                for name in (*state.preempted, *state.waiting)
+                if state.skips.get(name) in ("memory", "slots", "budget")
+            ]
+            candidate = next(iter(skipped), None)
+        record = state.live.get(candidate) if candidate is not None else None
+        if record is None or (record.late and record.arrived == state.step):
+            return None
+        return None if never_fits(state, record) else candidate
+
+    def _deadlock(self, request: RequestId | None) -> str | None:
+        """Nothing is under way that could change anything, and still somebody waits."""
+        state = self.state
+        if request is None or state.parked or state.pinned is None or state.pinned:
+            return None
+        if state.held_by_ended or state.profile.limits.host_blocks and state.swapped_blocks:
+            return None
+        return f"{request} waits and nothing is under way that it could wait for"
+
+    def _who(self) -> str:
+        state = self.state
+        return (
+            f"{len(state.running)} running, {len(state.preempted)} preempted, {len(state.waiting)} waiting, "
+            f"{len(state.parked)} parked"
+        )
+
+    def open(self) -> bool:
+        """The bound has not run out."""
+        return 0 < self._empty <= self.patience
+
+
+class StarvedMember(Rule):
+    """A running request is a member at least once in any K + 1 consecutive steps."""
+
+    id = "liveness/starved-member"
+    sentence = (
+        "A running request is a member with at least one position in at least one of any K + 1 consecutive "
+        "steps."
+    )
+    kind = "bounded"
+    source = "SGLang issue 32549 (decodes starve while prompts come); nano-vllm PR 271; vLLM PR 42722"
+
+    def __init__(self, *args: Any) -> None:
+        """Everyone had a turn."""
+        super().__init__(*args)
+        self._missed: dict[RequestId, int] = {}
+
+    @classmethod
+    def missing(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> tuple[str, ...]:
+        """A prefill-first engine claims it only with a bound of its own."""
+        if profile.batching.prefill_first and cls.id not in (profile.patience.rules or {}):
+            return (f"patience.rules.{cls.id}",)
+        if profile.batching.mode in ("static", "dynamic"):
+            return ("batching.mode=continuous",)
+        return ()
+
+    def closing(self, event: Event | None) -> None:
+        """Count the steps that each running request has missed."""
+        state = self.state
+        members = state.members
+        if not self._missed and len(members) == len(state.running) and not state.overlaps:
+            self.checked += len(members)
+            if all(part.tokens != 0 for part in members.values()):
+                return
+        missed: dict[RequestId, int] = {}
+        for record in state.records(state.running):
+            request = record.id
+            self.checked += 1
+            part = members.get(request)
+            if part is not None and part.tokens != 0:
+                continue
+            if state.skips.get(request) in ("not_ready", "in_flight"):
+                continue
+            if record.pending and state.overlaps:
+                continue
+            count = self._missed.get(request, 0) + 1
+            missed[request] = count
+            if count == self.patience + 1:
+                self.flag(
+                    f"{request} runs and has computed nothing for {count} steps",
+                    request,
+                    expected=f"a membership in any {self.patience + 1} consecutive steps",
+                    observed=f"{count} steps without one; members now: "
+                    + (", ".join(map(str, list(members)[:6])) or "none"),
+                )
+        self._missed = missed
+
+    def open(self) -> bool:
+        """The bound has not run out for somebody."""
+        return any(count <= self.patience for count in self._missed.values())
+
+
+def _ordinal(number: int) -> str:
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{number}{'th' if 10 <= number % 100 <= 20 else ends.get(number % 10, 'th')}"
+
+
+RULES = (IdleStall, StarvedMember)

@@ -1,0 +1,589 @@
+"""Rules of preemption: only where it is needed and useful, the right victim, and back in order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import networkx as nx
+
+from batchspec.spec.events import Event, RequestId
+from batchspec.spec.line import free_bounds
+from batchspec.spec.model import RUNNING, Member, Request
+from batchspec.spec.profile import Profile
+from batchspec.spec.rule import Rule
+from batchspec.spec.rules.admission import order_needs
+
+
+def _by_operator(event: Event) -> bool:
+    return event.reason == "operator"
+
+
+class Forbidden(Rule):
+    """None under `preemption.mode = none`."""
+
+    id = "preemption/forbidden"
+    sentence = "Where the profile has no preemption nobody is preempted."
+    premise = ("preemption.mode=none",)
+    source = "Orca (OSDI'22) OR3; TensorRT-LLM GUARANTEED_NO_EVICT; VTC VT4"
+
+    def before_preempt(self, event: Event, record: Request | None) -> None:
+        """Any is one too many."""
+        self.checked += 1
+        self.flag(
+            f"{event.request} is preempted under a profile without preemption",
+            event.request or "",
+            expected="no preemption",
+            observed=f"preempt ({event.reason}) of {event.request}",
+        )
+
+
+class Cause(Rule):
+    """The beneficiary needs more than is free."""
+
+    id = "preemption/cause"
+    sentence = (
+        "At each preemption its beneficiary needs more than the free blocks of that moment, or, where the "
+        "profile allows, a strictly more urgent request waits."
+    )
+    premise = ("limits.kv_blocks", "limits.block_size")
+    columns = ("prompt_tokens",)
+    level = "L2"
+    source = "vLLM (SOSP'23) §4.5; vLLM V1.3; SGLang retraction (headroom for further decodes)"
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Free blocks must be known."""
+        lacking = [] if {"blocks", "block_ids"} & columns else ["blocks"]
+        if "reason" not in columns and "preempt" in kinds:
+            lacking.append("reason")
+        if profile.reuse.prefix and "block_ids" not in columns:
+            lacking.append("block_ids")
+        return lacking
+
+    def before_preempt(self, event: Event, record: Request | None) -> None:
+        """Whom does it make room for, and does that one need it?"""
+        if _by_operator(event) or record is None or record.state != RUNNING:
+            return
+        state = self.state
+        least, _ = free_bounds(state)
+        if least is None:
+            self.skipped += 1
+            return
+        headroom: int = self.profile.value("preemption.headroom_blocks")
+        cause = state.live.get(event.cause) if event.cause is not None else None
+        if cause is not None and cause.state != RUNNING:
+            self._for_waiting(event, cause)
+            return
+        if self.profile.preemption.for_waiting and cause is None:
+            self.skipped += 1
+            return
+        if cause is not None:
+            wants = [cause]
+        else:
+            wants = [
+                other
+                for other in state.records(state.running)
+                if other.id not in state.members or other.id == record.id
+            ]
+        needs = [self._need(other) for other in wants]
+        if any(need is None for need in needs):
+            self.skipped += 1
+            return
+        self.checked += 1
+        most = max((need for need in needs if need is not None), default=0)
+        if most + headroom > least:
+            return
+        who = f"its beneficiary {cause.id}" if cause is not None else "no running request"
+        self.flag(
+            f"{record.id} is preempted although {who} needs {'only ' if cause else 'more than '}"
+            f"{most if cause else least} blocks and {least} are free",
+            record.id,
+            *([cause.id] if cause is not None else []),
+            expected="preemption only for a need beyond the free blocks",
+            observed=f"need {most}, headroom {headroom}, free {least}",
+        )
+
+    def _need(self, record: Request) -> int | None:
+        """The most blocks that a running request can still ask for in this step."""
+        state = self.state
+        known, computed = record.known, record.computed
+        if known is None or computed is None or record.blocks is None or state.block_size is None:
+            return None
+        if record.id in state.members:
+            return 0
+        budget = state.budget_left()
+        left = max(1, known - computed)
+        tokens = left if budget is None else min(left, max(1, budget))
+        end = computed + tokens + (self.profile.batching.lookahead or 0)
+        return -(-end // state.block_size) - record.blocks
+
+    def _for_waiting(self, event: Event, cause: Request) -> None:
+        allowed = self.profile.preemption.for_waiting
+        if allowed is None:
+            self.skipped += 1
+            return
+        victim = self.state.live[event.request or ""]
+        mine, theirs = self.line.urgency(cause), self.line.urgency(victim)
+        if allowed and (mine is None or theirs is None):
+            self.skipped += 1
+            return
+        self.checked += 1
+        if not allowed or (mine is not None and theirs is not None and mine >= theirs):
+            self.flag(
+                f"{victim.id} is preempted for {cause.id}, which waits"
+                + (" and is no more urgent" if allowed else ""),
+                victim.id,
+                cause.id,
+                expected="a strictly more urgent request" if allowed else "no preemption for who waits",
+                observed=f"priority {cause.priority} of {cause.id}, {victim.priority} of {victim.id}",
+            )
+
+
+class Victim(Rule):
+    """The policy's victim."""
+
+    id = "preemption/victim"
+    sentence = (
+        "The victim is the policy's: the latest admitted or arrived, the least urgent, the one with the "
+        "fewest outputs, the requester itself; for a waiting request only a strictly less urgent one."
+    )
+    premise = ("preemption.victim",)
+    source = "vLLM (SOSP'23) §4.5, VL1; vLLM V1.3; SGLang retraction; LMDeploy; inference-sim issue 1086"
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """What the victims are compared by."""
+        victim = profile.preemption.victim
+        lacking = []
+        if victim == "least-urgent":
+            lacking += [] if "priority" in columns else ["priority"]
+            lacking += [] if profile.admission.urgent else ["admission.urgent"]
+        if victim == "fewest-outputs" and "output" not in kinds:
+            lacking += [name for name in ("start", "tokens", "prompt_tokens") if name not in columns]
+        if victim == "self" and "cause" not in columns and "preempt" in kinds:
+            lacking.append("cause")
+        if "reason" not in columns and "preempt" in kinds:
+            lacking.append("reason")
+        return lacking
+
+    def before_preempt(self, event: Event, record: Request | None) -> None:
+        """Compare the victim with all who run."""
+        if _by_operator(event) or record is None or record.state != RUNNING:
+            return
+        state = self.state
+        runs = list(state.records(state.running))
+        policy = self.profile.preemption.victim
+        if policy == "self":
+            if event.cause is None:
+                self.skipped += 1
+                return
+            self.checked += 1
+            if event.cause != record.id:
+                self._tell(record, [event.cause], f"cause {event.cause}")
+            return
+        if policy == "newest-denied":
+            self.checked += 1
+            if len(runs) == 1 and state.waiting and not state.preempted:
+                return
+            if record.id in state.members:
+                self._tell(record, [], "it was already granted its part of this step")
+            return
+        right = self._right(policy or "", runs)
+        if right is None:
+            self.skipped += 1
+            return
+        self.checked += 1
+        if record.id not in right:
+            self._tell(record, right, f"running: {', '.join(str(other.id) for other in runs[:12])}")
+
+    def _right(self, policy: str, runs: list[Request]) -> list[RequestId] | None:
+        if policy == "latest-admitted":
+            return [max(runs, key=lambda other: other.joined or 0).id]
+        if policy == "latest-arrived":
+            return [max(runs, key=lambda other: other.number).id]
+        if policy == "fewest-outputs":
+            counts = [other.outputs for other in runs]
+            if any(count is None for count in counts):
+                return None
+            fewest = min(count for count in counts if count is not None)
+            return [other.id for other in runs if other.outputs == fewest]
+        urgencies = [self.line.urgency(other) for other in runs]
+        if any(urgency is None for urgency in urgencies):
+            return None
+        least = max(urgency for urgency in urgencies if urgency is not None)
+        among = [other for other in runs if self.line.urgency(other) == least]
+        # "Latest" is by arrival in some engines and by admission in others; both are this policy.
+        return [
+            max(among, key=lambda other: other.number).id,
+            max(among, key=lambda other: other.joined or 0).id,
+        ]
+
+    def _tell(self, record: Request, right: list[RequestId], why: str) -> None:
+        should = " or ".join(dict.fromkeys(str(name) for name in right)) or "somebody else"
+        self.flag(
+            f"{record.id} is preempted where the policy's victim is {should}",
+            record.id,
+            *dict.fromkeys(right),
+            expected=f"{should} ({self.profile.preemption.victim})",
+            observed=f"{record.id}; {why}",
+        )
+
+
+class Useful(Rule):
+    """What a preemption frees can be used by its beneficiary in that step."""
+
+    id = "preemption/useful"
+    sentence = (
+        "What a preemption frees is used: the victim gave back a block or a seat, and the beneficiary is a "
+        "member of that step, or ended, or was itself preempted in it."
+    )
+    columns = ("cause",)
+    source = "vLLM issue 49674 (fenced victims free nothing); vllm-ascend issue 16315; TensorRT-LLM issue 18115"
+
+    def __init__(self, *args: Any) -> None:
+        """Nothing was preempted."""
+        super().__init__(*args)
+        self._due: list[tuple[int, RequestId, RequestId, int, int, bool | None, bool]] = []
+
+    def before_preempt(self, event: Event, record: Request | None) -> None:
+        """Note the victim and what it held."""
+        self._held = None if record is None else record.blocks
+
+    def after_preempt(self, event: Event, record: Request | None) -> None:
+        """Note what came back, for whom."""
+        if record is None or _by_operator(event):
+            return
+        cause = event.cause
+        if cause is None:
+            self.skipped += 1
+            return
+        self.checked += 1
+        if cause == record.id or self.state.keeps_blocks:
+            return
+        gave: bool | None = None
+        if self._held is not None and record.blocks is not None:
+            gave = record.blocks < self._held
+        waits = self.state.state_of(cause) != RUNNING
+        until = event.step + self.state.slot_lag
+        self._due.append((until, record.id, cause, self.state.row, event.step, gave, waits))
+
+    def closing(self, event: Event | None) -> None:
+        """Was the beneficiary served?"""
+        if not self._due:
+            return
+        state = self.state
+        rest = []
+        for due in self._due:
+            until, victim, cause, row, step, gave, waits = due
+            if gave is False and not waits:
+                self.flag(
+                    f"{victim} is preempted for {cause} and gives back nothing",
+                    victim,
+                    cause,
+                    expected="at least one block for the beneficiary",
+                    observed="the victim still holds all its blocks",
+                    step=step,
+                    row=row,
+                )
+                continue
+            served = cause in state.members or cause in state.preempted_now or cause not in state.live
+            if served:
+                continue
+            if state.step is not None and state.step < until:
+                rest.append(due)
+                continue
+            self.flag(
+                f"{victim} is preempted for {cause}, which is no member of step {step}",
+                victim,
+                cause,
+                expected=f"{cause} a member of step {step}"
+                + (f" (or until step {until})" if until > step else ""),
+                observed=f"members: {', '.join(str(name) for name in list(state.members)[:8]) or 'none'}",
+                step=step,
+                row=row,
+            )
+        self._due = rest
+
+
+class ResumeFirst(Rule):
+    """Preempted requests come back before new ones are admitted."""
+
+    id = "preemption/resume-first"
+    sentence = (
+        "Preempted requests come back before new ones are admitted (under order priority only among those "
+        "of equal or greater urgency), several in the order of their first admission."
+    )
+    premise = ("preemption.resume=front",)
+    source = "vLLM (SOSP'23) §4.5, VL3; VL7 (several victims put back in one step)"
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Urgency under order priority."""
+        return order_needs(profile, columns, kinds) if profile.admission.order == "priority" else ()
+
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """Does somebody preempted wait meanwhile?"""
+        state = self.state
+        if not state.preempted or record is None:
+            self.checked += 1
+            return
+        first = self._first(record)
+        if first is None:
+            self.checked += 1
+            return
+        self.checked += 1
+        self.flag(
+            f"{record.id} is admitted while {first.id}, preempted earlier, still waits",
+            record.id,
+            first.id,
+            expected=f"{first.id} back first",
+            observed=f"{first.id} preempted; admitted: {record.id}",
+        )
+
+    def _first(self, record: Request) -> Request | None:
+        state = self.state
+        best: Request | None = None
+        for other in state.records(state.preempted):
+            if other.id == record.id or state.skips.get(other.id) in ("not_ready", "in_flight"):
+                continue
+            if self.profile.admission.order == "priority":
+                mine, theirs = self.line.urgency(record), self.line.urgency(other)
+                if mine is None or theirs is None or theirs > mine:
+                    continue
+            if best is None or (other.first_admit or 0) < (best.first_admit or 0):
+                best = other
+        return best
+
+    def before_resume(self, event: Event, record: Request | None) -> None:
+        """Several victims come back in the order of their first admission."""
+        if record is None or record.first_admit is None:
+            return
+        self.checked += 1
+        first = self._first(record)
+        if first is not None and (first.first_admit or 0) < record.first_admit:
+            self.flag(
+                f"{record.id} is resumed before {first.id}, which was admitted first",
+                record.id,
+                first.id,
+                expected=f"{first.id} back first",
+                observed=f"{record.id} first",
+            )
+
+
+class NoAdmission(Rule):
+    """A step that preempts admits nobody, where declared."""
+
+    id = "preemption/no-admission"
+    sentence = "Where declared, a step that preempts admits and resumes nobody."
+    premise = ("preemption.admit_in_same_step=false",)
+    source = "vLLM V1.4: waiting is looked at only if this step preempted nobody"
+
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """After a preemption of the same step?"""
+        self.checked += 1
+        if self.state.preempted_now:
+            victim = next(iter(self.state.preempted_now))
+            self._tell(event.request or "", victim, event)
+
+    before_resume = before_admit
+
+    def before_preempt(self, event: Event, record: Request | None) -> None:
+        """After an admission of the same step?"""
+        self.checked += 1
+        if self.state.admitted and event.request is not None:
+            self._tell(next(iter(self.state.admitted)), event.request, event)
+
+    def _tell(self, admitted: RequestId, victim: RequestId, event: Event) -> None:
+        self.flag(
+            f"step {event.step} preempts {victim} and admits {admitted}",
+            admitted,
+            victim,
+            expected="no admission in a step that preempts",
+            observed=f"{event.event} of {event.request}",
+        )
+
+
+class Thrash(Rule):
+    """Between two preemptions of one request it makes progress, else at most K times."""
+
+    id = "preemption/thrash"
+    sentence = "Between two preemptions a request reaches a new maximum of n, else at most K times."
+    kind = "bounded"
+    source = "SGLang-JAX PRs 1232 and 1235 (forced retraction faster than progress); SGLang PR 37260"
+
+    def __init__(self, *args: Any) -> None:
+        """Nothing was preempted."""
+        super().__init__(*args)
+        self._last: dict[RequestId, tuple[int, int, int]] = {}
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """n must be known."""
+        needed = ["prompt_tokens", "reason"] if "preempt" in kinds else []
+        if "output" not in kinds and "preempt" in kinds:
+            needed += ["start", "tokens"]
+        return [name for name in needed if name not in columns]
+
+    def before_preempt(self, event: Event, record: Request | None) -> None:
+        """Compare n with its maximum at the preemption before."""
+        if record is None or _by_operator(event) or record.state != RUNNING:
+            return
+        known = record.known
+        if known is None:
+            self.skipped += 1
+            return
+        self.checked += 1
+        number, most, count = self._last.get(record.id, (-1, -1, 0))
+        if number != record.number or known > most:
+            self._last[record.id] = (record.number, known, 0)
+            return
+        count += 1
+        self._last[record.id] = (record.number, most, count)
+        if count > self.patience:
+            self.flag(
+                f"{record.id} is preempted {count + 1} times in a row without one new token between",
+                record.id,
+                expected=f"progress, or at most {self.patience} preemptions without it",
+                observed=f"n = {known} each time",
+            )
+
+    def after_finish(self, event: Event, record: Request | None) -> None:
+        """Forget it."""
+        self._last.pop(event.request or "", None)
+
+    after_abort = after_finish
+
+
+class Swap(Rule):
+    """Swap keeps c; recompute begins again from the cached prefix at most."""
+
+    id = "preemption/swap"
+    sentence = "Swap out and in keep c; recompute begins again from the cached prefix, at most."
+    columns = ("start", "tokens")
+    source = "vLLM (SOSP'23) §4.5, VL3 and VL4; TensorRT-LLM issue 18115"
+
+    def __init__(self, *args: Any) -> None:
+        """Nobody is swapped out."""
+        super().__init__(*args)
+        self._kept: dict[RequestId, tuple[int, bool]] = {}
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """How a request was preempted must show."""
+        hidden = "reason" not in columns and profile.preemption.mode not in ("recompute", "swap")
+        lacking = ["reason"] if hidden and "preempt" in kinds else []
+        if "output" in kinds and "drafts" not in columns and profile.batching.lookahead != 0:
+            lacking.append("drafts")
+        return lacking
+
+    def after_preempt(self, event: Event, record: Request | None) -> None:
+        """Remember what must come back."""
+        if record is not None and record.computed is not None:
+            self._kept[record.id] = (record.computed, record.swapped)
+
+    def before_resume(self, event: Event, record: Request | None) -> None:
+        """A stated `cached` is compared here, else the first start (adopted)."""
+        if record is None or event.cached is None:
+            return
+        self._compare(record, event.cached)
+
+    def before_schedule(self, event: Event, record: Request | None) -> None:
+        """The first pass after a resume without `cached`."""
+        if record is not None and record.adopts and event.start is not None and record.id in self._kept:
+            self._compare(record, event.start)
+
+    def _compare(self, record: Request, back: int) -> None:
+        kept = self._kept.pop(record.id, None)
+        if kept is None:
+            return
+        computed, swapped = kept
+        self.checked += 1
+        if swapped and back != computed:
+            self.flag(
+                f"{record.id} was swapped out with {computed} positions and comes back with {back}",
+                record.id,
+                expected=f"{computed} positions",
+                observed=f"{back} positions",
+            )
+        elif not swapped and back > 0 and self.profile.reuse.prefix is False:
+            if self.state.keeps_blocks:
+                return
+            self.flag(
+                f"{record.id} was preempted by recompute and begins again at position {back}",
+                record.id,
+                expected="position 0: nothing is cached under this profile",
+                observed=f"position {back}",
+            )
+
+    def after_finish(self, event: Event, record: Request | None) -> None:
+        """Forget it."""
+        self._kept.pop(event.request or "", None)
+
+    after_abort = after_finish
+
+
+class Livelock(Rule):
+    """No cycle of preemptions without progress among a set of requests."""
+
+    id = "liveness/livelock"
+    sentence = (
+        "No requests preempt each other in a circle for more than K steps while no request makes progress."
+    )
+    kind = "bounded"
+    columns = ("cause",)
+    source = "vLLM PR 54530 (equals would swap for ever); Dynamo issue 11016"
+
+    def __init__(self, *args: Any) -> None:
+        """No preemption since the last progress."""
+        super().__init__(*args)
+        self._edges: dict[RequestId, dict[RequestId, None]] = {}
+        self._since = 0
+        self._told = False
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Progress shows in outputs."""
+        if "output" in kinds or "preempt" not in kinds:
+            return ()
+        return [name for name in ("start", "tokens", "prompt_tokens") if name not in columns]
+
+    def emitted(self, record: Request, tokens: int, member: Member | None) -> None:
+        """Any new token is progress: the window begins anew."""
+        if tokens > 0 and (self._edges or self._told):
+            self._edges = {}
+            self._told = False
+
+    def after_preempt(self, event: Event, record: Request | None) -> None:
+        """One more edge from who gains to who loses."""
+        if event.cause is None or event.cause == event.request or _by_operator(event) or record is None:
+            return
+        self.checked += 1
+        if not self._edges:
+            self._since = self.state.steps
+        self._edges.setdefault(event.cause, {})[record.id] = None
+        if self._told or self.state.steps - self._since < self.patience:
+            return
+        graph = nx.DiGraph([(cause, victim) for cause, row in self._edges.items() for victim in row])
+        circle = next((part for part in nx.strongly_connected_components(graph) if len(part) > 1), None)
+        if circle is None:
+            return
+        self._told = True
+        names = sorted(circle, key=str)
+        self.flag(
+            f"{', '.join(map(str, names))} preempt each other in a circle and nobody emits a token",
+            *names,
+            expected=f"a token within {self.patience} steps, or no circle",
+            observed=f"no token for {self.state.steps - self._since} steps",
+        )
+
+
+RULES = (
+    Forbidden,
+    Cause,
+    Victim,
+    Useful,
+    ResumeFirst,
+    NoAdmission,
+    Thrash,
+    Swap,
+    Livelock,
+)

@@ -1,0 +1,65 @@
+"""Rules of what the engine reports about itself, and of what no trace alone can show."""
+
+from collections.abc import Sequence
+
+from batchspec.spec.events import Event
+from batchspec.spec.profile import Profile
+from batchspec.spec.rule import Rule
+
+
+class StatsAgree(Rule):
+    """Reported waiting, running, free equal the values recomputed from the events."""
+
+    id = "stats/agree"
+    sentence = (
+        "The waiting, running and free counts that the engine reports equal those that follow from the events."
+    )
+    source = "SGLang PR 13142 (running count of minus one); SGLang PR 10637 (evictable size drifts)"
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Something must be reported."""
+        return () if {"waiting", "running", "free_blocks"} & columns else ("running",)
+
+    def closing(self, event: Event | None) -> None:
+        """Compare at each step row."""
+        if event is None:
+            return
+        state = self.state
+        wrong = []
+        if event.running is not None:
+            self.checked += 1
+            if event.running != len(state.running):
+                wrong.append(("running", event.running, len(state.running)))
+        if event.waiting is not None:
+            self.checked += 1
+            others = len(state.live) - len(state.running)
+            if event.waiting != others:
+                wrong.append(("waiting", event.waiting, others))
+        free = state.free_at_step(event)
+        if event.free_blocks is not None and free is not None:
+            self.checked += 1
+            if event.free_blocks != free:
+                wrong.append(("free_blocks", event.free_blocks, free))
+        if wrong:
+            self.flag(
+                "; ".join(f"reported {name} is {said}, the events give {found}" for name, said, found in wrong),
+                expected=", ".join(f"{name} {found}" for name, _, found in wrong),
+                observed=", ".join(f"{name} {said}" for name, said, _ in wrong),
+            )
+
+
+class OutputsInvariant(Rule):
+    """Greedy output tokens do not depend on batch, preemption or chunking."""
+
+    id = "outputs/invariant"
+    sentence = "Greedy output tokens do not depend on batch, preemption or chunking."
+    source = "vLLM issues 37076 and 39146; judged by running the engine again, not from a trace"
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Tokens are no part of a trace."""
+        return ("token values: run `batchspec record --follow TRACE`",)
+
+
+RULES = (StatsAgree, OutputsInvariant)
