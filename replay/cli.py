@@ -12,7 +12,10 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from batchspec.replay import console
+from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.profiles import profiles
+from batchspec.replay.commands.rules import rules
+from batchspec.replay.commands.simulate import simulate
 from batchspec.spec.errors import BatchspecError
 
 # Every usage error of typer derives from this; which module it lives in depends on typer's version.
@@ -30,10 +33,13 @@ app = typer.Typer(
 )
 
 _COMMANDS: Final[dict[Callable[..., None], str]] = {
+    simulate: "The reference scheduler over a workload, as a trace.",
+    import_: "Production records into a workload.",
+    rules: "The rules, and one explained.",
     profiles: "What each engine family promises.",
 }
 for _command, _says in _COMMANDS.items():
-    app.command(short_help=_says)(_command)
+    app.command(_command.__name__.rstrip("_"), short_help=_says)(_command)
 
 
 def _version(wanted: bool) -> None:

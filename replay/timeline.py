@@ -191,8 +191,8 @@ def _picture(page: Page, timeline: Timeline, steps: list[int], findings: list[Fi
     quiet = len(timeline.rows) - len(names)
     if quiet:
         page.add(f"and {count(quiet, 'more request')}, most of them waiting throughout")
-    for line in LEGEND:
-        page.add((line, "dim"))
+    for words in LEGEND:
+        page.add((words, "dim"))
     for each in whole:
         page.add("!" + each)
 
