@@ -85,8 +85,9 @@ class ReferenceScheduler:
         self._parking[request] = reason
 
     def ready(self, request: RequestId) -> None:
-        """What a parked request waited for has come."""
-        self._readied.append(request)
+        """What a parked request waited for has come; before it was set aside, it never is."""
+        if self._parking.pop(request, None) is None:
+            self._readied.append(request)
 
     @property
     def idle(self) -> bool:
