@@ -43,6 +43,11 @@ class Event(NamedTuple):
     prediction: int | None = None
 
     @property
+    def subject(self) -> RequestId:
+        """The request that the row is about, for a row that must have one. (0 is an id too.)"""
+        return "" if self.request is None else self.request
+
+    @property
     def pass_step(self) -> int:
         """The step whose forward pass this row belongs to: `pass`, else `step`."""
         return self.step if self.pass_ is None else self.pass_

@@ -250,7 +250,7 @@ class Meter:
         self._leave(event, self._part(event))
 
     def _output(self, event: Event) -> None:
-        member = self._members.get(event.request or 0) if event.pass_step == event.step else None
+        member = self._members.get(event.subject) if event.pass_step == event.step else None
         if member is not None and member[3]:
             self._accepted += max(0, (event.tokens or 0) - 1)
         self._emit(self._part(event), event.tokens or 0, event.time_ns)
@@ -267,7 +267,7 @@ class Meter:
     def _abort(self, event: Event) -> None:
         self._counts["abort"] += 1
         part = self._part(event)
-        self._members.pop(event.request or 0, None)
+        self._members.pop(event.subject, None)
         self._end(event, part)
 
     def _reject(self, event: Event) -> None:
@@ -339,7 +339,7 @@ class Meter:
             self._service[part.tenant] = self._service.get(part.tenant, 0) + service
 
     def _leave(self, event: Event, part: "_Part") -> None:
-        self._members.pop(event.request or 0, None)
+        self._members.pop(event.subject, None)
         if part.running:
             part.running = False
             self._running -= 1
@@ -348,7 +348,7 @@ class Meter:
         if part.running:
             part.running = False
             self._running -= 1
-        self._live.pop(event.request or 0, None)
+        self._live.pop(event.subject, None)
 
     def _part(self, event: Event) -> "_Part":
         """The request's figures; one that the trace never introduced begins here, with nothing known."""

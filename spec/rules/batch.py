@@ -27,7 +27,7 @@ class Membership(Rule):
         if request in state.members:
             self.flag(
                 f"{request} is scheduled twice in step {event.step}",
-                request or "",
+                event.subject,
                 expected="one membership a step",
                 observed=f"already a member with {state.members[request].tokens} tokens",
             )
@@ -89,7 +89,7 @@ class Capacity(Rule):
         if running > cap:
             self.flag(
                 f"{running} requests run, {cap} may",
-                event.request or "",
+                event.subject,
                 expected=f"at most {cap} running",
                 observed=f"{running} running after the {event.event} of {event.request}",
             )
@@ -170,7 +170,7 @@ class EmptyMember(Rule):
             return
         self.checked += 1
         if tokens < 1 or (event.drafts is not None and tokens - event.drafts < 1):
-            self._empty.append(event.request or "")
+            self._empty.append(event.subject)
 
     def decided(self) -> None:
         """Whoever is still a member."""
@@ -212,7 +212,7 @@ class StaticBarrier(Rule):
             self.flag(
                 f"{event.request} is admitted while {len(state.running)} of the batch of step "
                 f"{state.batch_step} are unfinished",
-                event.request or "",
+                event.subject,
                 expected="admission when the last member of the batch has ended",
                 observed="still running: " + _short(", ".join(map(str, state.running))),
             )
@@ -388,15 +388,15 @@ class Mixed(Rule):
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """Its KV is to be rebuilt or brought back: a prefill again."""
-        self._decoding.discard(event.request or "")
+        self._decoding.discard(event.subject)
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget it."""
-        self._decoding.discard(event.request or "")
+        self._decoding.discard(event.subject)
 
     def after_abort(self, event: Event, record: Request | None) -> None:
         """Forget it."""
-        self._decoding.discard(event.request or "")
+        self._decoding.discard(event.subject)
 
     def after_live(self, event: Event, record: Request | None) -> None:
         """One that has emitted and whose prefix is resident decodes."""

@@ -40,7 +40,7 @@ class Exclusive(Rule):
         if not ids:
             return
         state = self.state
-        before = len(state.tables.get(event.request or "", ()))
+        before = len(state.tables.get(event.subject, ()))
         shared = 0
         if event.event in ("admit", "resume", "park") and state.shares:
             shared = taken_over(state.block_size, event)
@@ -66,7 +66,7 @@ class Exclusive(Rule):
     def _tell(self, event: Event, block: int, why: str, *owners: RequestId) -> None:
         self.flag(
             f"block {block} is granted to {event.request} while {why}",
-            event.request or "",
+            event.subject,
             *owners,
             expected="a free block, or a full block of a shared prefix",
             observed=f"block {block}: {why}",
@@ -96,7 +96,7 @@ class ReleaseOnce(Rule):
             if self.state.has_ids:
                 self.skipped += 1
             return
-        table = self.state.tables.get(event.request or "", [])
+        table = self.state.tables.get(event.subject, [])
         held = {block for block in table if block is not None}
         for block in event.block_ids:
             self.checked += 1
@@ -105,7 +105,7 @@ class ReleaseOnce(Rule):
                 who = ", ".join(map(str, owners)) or "nobody"
                 self.flag(
                     f"{event.request} returns block {block}, which it does not hold",
-                    event.request or "",
+                    event.subject,
                     expected="each grant returned once, by its owner",
                     observed=f"{event.event} returns block {block}, held by {who}",
                     about=(("block", block),),
@@ -122,11 +122,11 @@ class ReleaseOnce(Rule):
             self.skipped += 1
             return
         self.checked += 1
-        held = self.state.resources.get(event.resource, {}).get(event.request or "", 0)
+        held = self.state.resources.get(event.resource, {}).get(event.subject, 0)
         if event.units > held:
             self.flag(
                 f"{event.request} gives back {event.units} of {event.resource} and holds {held}",
-                event.request or "",
+                event.subject,
                 expected=f"at most {held} units",
                 observed=f"{event.units} units: the count falls to {held - event.units}",
             )
@@ -195,7 +195,7 @@ class UseAfterRelease(Rule):
             if hot is not None and hot[1] != event.request and not self._ordered:
                 self.flag(
                     f"block {block} goes to {event.request} while pass {hot[0]} of {hot[1]} still writes it",
-                    event.request or "",
+                    event.subject,
                     hot[1],
                     expected=f"pass {hot[0]} complete, or ordered passes claimed",
                     observed=f"pass {hot[0]} is in flight",
@@ -204,7 +204,7 @@ class UseAfterRelease(Rule):
 
     def before_finish(self, event: Event, record: Request | None) -> None:
         """Blocks returned while something still touches them."""
-        request = event.request or ""
+        request = event.subject
         if self._lag and event.event in ("finish", "abort"):
             return
         if event.event == "preempt" and (self.state.keeps_blocks or event.blocks):
@@ -249,7 +249,7 @@ class UseAfterRelease(Rule):
                 self.flag(
                     f"a {event.reason} transfer of {event.request} writes block {block} while pass {hot[0]} "
                     f"of {hot[1]} still writes it",
-                    event.request or "",
+                    event.subject,
                     hot[1],
                     expected=f"pass {hot[0]} complete",
                     observed=f"pass {hot[0]} is in flight",
@@ -319,7 +319,7 @@ class Unwritten(Rule):
             return
         self.flag(
             f"{event.request} takes over block {block} from the cache, but {why}",
-            event.request or "",
+            event.subject,
             expected="a block written whole by an earlier pass for the same content",
             observed=f"block {block}: {why}",
             about=(("block", block),),
@@ -368,7 +368,7 @@ class Unwritten(Rule):
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """A membership that was taken back wrote nothing."""
-        for block, content in reversed(self._undo.pop(event.request or "", [])):
+        for block, content in reversed(self._undo.pop(event.subject, [])):
             if content is None:
                 self._content.pop(block, None)
             else:
@@ -382,7 +382,7 @@ class Unwritten(Rule):
             return
         ids = event.block_ids
         if ids is None:
-            ids = self.state.transfers.get(event.request or "", {}).get(event.reason) or ()
+            ids = self.state.transfers.get(event.subject, {}).get(event.reason) or ()
         for block in ids:
             self._content[block] = (self.state.block_size or 1, -1, None)
 

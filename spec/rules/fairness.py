@@ -251,7 +251,7 @@ class Starvation(Rule):
     def before_admit(self, event: Event, record: Request | None) -> None:
         """Served; everyone earlier who waits was overtaken once more."""
         self.checked += 1
-        self._since.pop(event.request or "", None)
+        self._since.pop(event.subject, None)
         if record is None:
             return
         for request in list(self._since):
@@ -265,7 +265,7 @@ class Starvation(Rule):
 
     def before_park(self, event: Event, record: Request | None) -> None:
         """Parked: its condition is not the scheduler's."""
-        self._since.pop(event.request or "", None)
+        self._since.pop(event.subject, None)
 
     before_reject = before_park
     before_abort = before_park
@@ -330,7 +330,7 @@ class RateLimit(Rule):
 
     def before_reject(self, event: Event, record: Request | None) -> None:
         """Refused: was the quota used up?"""
-        found = self._quota.pop(event.request or "", None)
+        found = self._quota.pop(event.subject, None)
         if found is None or record is None:
             return
         mine = self._accepted.get(record.tenant, [])
@@ -349,7 +349,7 @@ class RateLimit(Rule):
 
     def before_admit(self, event: Event, record: Request | None) -> None:
         """Accepted: was there a place in the quota?"""
-        found = self._quota.pop(event.request or "", None)
+        found = self._quota.pop(event.subject, None)
         if found is None or record is None:
             return
         self.checked += 1
@@ -383,7 +383,7 @@ class DeliveryOrder(Rule):
 
     def before_abort(self, event: Event, record: Request | None) -> None:
         """No response is owed any more."""
-        self._owed.pop(event.request or "", None)
+        self._owed.pop(event.subject, None)
 
     before_reject = before_abort
 
@@ -394,7 +394,7 @@ class DeliveryOrder(Rule):
 
     def before_deliver(self, event: Event, record: Request | None) -> None:
         """Is it the earliest that is owed?"""
-        number = self._owed.pop(event.request or "", None)
+        number = self._owed.pop(event.subject, None)
         if number is None:
             return
         self.checked += 1
@@ -402,7 +402,7 @@ class DeliveryOrder(Rule):
         if first is not None and self._owed[first] < number:
             self.flag(
                 f"the response of {event.request} leaves before that of {first}",
-                event.request or "",
+                event.subject,
                 first,
                 expected=f"{first} first",
                 observed=f"{event.request} in step {event.step}",

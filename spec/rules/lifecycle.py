@@ -38,7 +38,7 @@ class UnknownRequest(GuardRule):
         if where == UNKNOWN:
             self.flag(
                 f"{event.event} of {event.request}, which has not arrived",
-                event.request or "",
+                event.subject,
                 expected="an arrive (or live) row of this request first",
                 observed=f"{event.event} of an unknown request",
             )
@@ -58,7 +58,7 @@ class LegalTransition(GuardRule):
         legal = " or ".join(legal_from(self.state, event))
         self.flag(
             f"{event.event} of {event.request} while it is {where}",
-            event.request or "",
+            event.subject,
             expected=f"{event.event} only from {legal}",
             observed=f"{event.request} is {where}",
         )
@@ -76,7 +76,7 @@ class DuplicateId(GuardRule):
         if event.event in ("arrive", "live") and where not in (UNKNOWN, ENDED):
             self.flag(
                 f"{event.request} arrives while a request of that id is {where}",
-                event.request or "",
+                event.subject,
                 expected="a new id, or the end of the earlier request first",
                 observed=f"{event.request} is {where}",
             )
@@ -96,14 +96,14 @@ class AfterEnd(GuardRule):
         """Speak where the request has ended."""
         if where != ENDED or event.event == "live":
             return
-        end = self.state.ended[event.request or ""]
+        end = self.state.ended[event.subject]
         if event.event == "schedule" and within_overlap(self.state, end):
             return
         if event.event == "output" and event.pass_ is not None:
             return  # the tokens of a pass in flight: tokens/in-flight
         self.flag(
             f"{event.event} of {event.request} after its {end.kind} in step {end.step}",
-            event.request or "",
+            event.subject,
             expected=f"nothing more about {event.request}",
             observed=f"{event.event} in step {event.step}",
         )

@@ -63,7 +63,7 @@ class Bound(Rule):
             what = "blocks are held" if state.has_ids or state.has_blocks else "blocks are needed at least"
             self.flag(
                 f"{held} {what} after the {event.event} of {event.request}, the pool has {total}",
-                event.request or "",
+                event.subject,
                 expected=f"at most {total} blocks",
                 observed=f"{held} blocks" + (f", {record.blocks} of them {record.id}'s" if record else ""),
             )
@@ -101,7 +101,7 @@ class Bound(Rule):
         if out > capacity:
             self.flag(
                 f"{out} units of {event.resource} are out, it has {capacity}",
-                event.request or "",
+                event.subject,
                 expected=f"at most {capacity} units",
                 observed=f"{out} units after {event.request} took {event.units}",
             )
@@ -229,7 +229,7 @@ class Waste(Rule):
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget one that never ran."""
-        self._before.pop(event.request or "", None)
+        self._before.pop(event.subject, None)
 
     after_abort = after_finish
 
@@ -327,7 +327,7 @@ class Release(Rule):
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """An ended request holds no blocks, unless a lag lets it."""
-        request = event.request or ""
+        request = event.subject
         if event.request in self.state.transfers and self._deadline is not None:
             self._ended[request] = self.state.steps
         if not self.state.block_lag:

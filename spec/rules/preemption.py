@@ -30,7 +30,7 @@ class Forbidden(Rule):
         self.checked += 1
         self.flag(
             f"{event.request} is preempted under a profile without preemption",
-            event.request or "",
+            event.subject,
             expected="no preemption",
             observed=f"preempt ({event.reason}) of {event.request}",
         )
@@ -94,8 +94,8 @@ class Cause(Rule):
             return
         who = f"its beneficiary {cause.id}" if cause is not None else "no running request"
         self.flag(
-            f"{record.id} is preempted although {who} needs {'only ' if cause else 'more than '}"
-            f"{most if cause else least} blocks and {least} are free",
+            f"{record.id} is preempted although {who} needs {'more than ' if cause is None else 'only '}"
+            f"{least if cause is None else most} blocks and {least} are free",
             record.id,
             *([cause.id] if cause is not None else []),
             expected="preemption only for a need beyond the free blocks",
@@ -121,7 +121,7 @@ class Cause(Rule):
         if allowed is None:
             self.skipped += 1
             return
-        victim = self.state.live[event.request or ""]
+        victim = self.state.live[event.subject]
         mine, theirs = self.line.urgency(cause), self.line.urgency(victim)
         if allowed and (mine is None or theirs is None):
             self.skipped += 1
@@ -382,7 +382,7 @@ class NoAdmission(Rule):
         self.checked += 1
         if self.state.preempted_now:
             victim = next(iter(self.state.preempted_now))
-            self._tell(event.request or "", victim, event)
+            self._tell(event.subject, victim, event)
 
     before_resume = before_admit
 
@@ -448,7 +448,7 @@ class Thrash(Rule):
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget it."""
-        self._last.pop(event.request or "", None)
+        self._last.pop(event.subject, None)
 
     after_abort = after_finish
 
@@ -516,7 +516,7 @@ class Swap(Rule):
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget it."""
-        self._kept.pop(event.request or "", None)
+        self._kept.pop(event.subject, None)
 
     after_abort = after_finish
 

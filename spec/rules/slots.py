@@ -30,7 +30,7 @@ class Exclusive(Rule):
         if occupant is not None and occupant != event.request:
             self.flag(
                 f"{event.request} takes slot {event.slot}, which {occupant} occupies",
-                event.request or "",
+                event.subject,
                 occupant,
                 expected="a free slot",
                 observed=f"slot {event.slot} belongs to {occupant}",
@@ -58,7 +58,7 @@ class Range(Rule):
         if not 0 <= event.slot < (self.state.max_seqs or 0):
             self.flag(
                 f"{event.request} takes slot {event.slot}, which does not exist",
-                event.request or "",
+                event.subject,
                 expected=f"a slot from 0 to {(self.state.max_seqs or 0) - 1}",
                 observed=f"slot {event.slot}",
             )
@@ -125,7 +125,7 @@ class EarlyReuse(Rule):
         when = "its batch has ended" if free_from == NEVER else f"step {free_from}"
         self.flag(
             f"{event.request} takes slot {event.slot} in step {event.step}, too early after {former} left it",
-            event.request or "",
+            event.subject,
             expected=f"slot {event.slot} free from {when} on",
             observed=f"given up in pass {pass_step} by {former}, taken in step {event.step}",
         )

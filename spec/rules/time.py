@@ -82,17 +82,17 @@ class Causality(Rule):
     def before_finish(self, event: Event, record: Request | None) -> None:
         """Ended after everything else?"""
         self._compare(event, "finish")
-        self._times.pop(event.request or "", None)
+        self._times.pop(event.subject, None)
 
     def before_abort(self, event: Event, record: Request | None) -> None:
         """Ended after everything else?"""
         self._compare(event, "abort")
-        self._times.pop(event.request or "", None)
+        self._times.pop(event.subject, None)
 
     def before_reject(self, event: Event, record: Request | None) -> None:
         """Refused after it arrived?"""
         self._compare(event, "reject")
-        self._times.pop(event.request or "", None)
+        self._times.pop(event.subject, None)
 
     def _compare(self, event: Event, what: str) -> None:
         if event.request is None or event.time_ns is None or not self.state.clock_runs:

@@ -302,7 +302,7 @@ class Lost(Rule):
 
     def before_finish(self, event: Event, record: Request | None) -> None:
         """An end that reports fewer than were emitted before a preemption."""
-        least = self._least.pop(event.request or "", None)
+        least = self._least.pop(event.subject, None)
         if least is None or event.output_tokens is None:
             return
         self.checked += 1
@@ -310,7 +310,7 @@ class Lost(Rule):
             self.flag(
                 f"{event.request} had emitted {least} tokens when it was preempted and ends with "
                 f"{event.output_tokens}",
-                event.request or "",
+                event.subject,
                 expected=f"at least {least} output tokens",
                 observed=f"output_tokens {event.output_tokens}",
             )
@@ -366,7 +366,7 @@ class InFlight(Rule):
 
     def before_output(self, event: Event, record: Request | None) -> None:
         """For whom, from which pass, and for the how-manieth time?"""
-        request = event.request or ""
+        request = event.subject
         if event.pass_ is None:
             self.skipped += 1
             return
@@ -406,11 +406,11 @@ class InFlight(Rule):
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget it."""
-        self._settled.pop(event.request or "", None)
+        self._settled.pop(event.subject, None)
 
     def after_abort(self, event: Event, record: Request | None) -> None:
         """Forget it."""
-        self._settled.pop(event.request or "", None)
+        self._settled.pop(event.subject, None)
 
 
 RULES = (Position, Overrun, EarlyOutput, OutputCount, Lost, Chunking, InFlight)
