@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from batchspec.replay import console
+from batchspec.replay.commands.check import check
+from batchspec.replay.commands.demo import demo
 from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.profiles import profiles
 from batchspec.replay.commands.rules import rules
@@ -33,6 +35,8 @@ app = typer.Typer(
 )
 
 _COMMANDS: Final[dict[Callable[..., None], str]] = {
+    demo: "The main job on a fresh machine.",
+    check: "Traces against the spec.",
     simulate: "The reference scheduler over a workload, as a trace.",
     import_: "Production records into a workload.",
     rules: "The rules, and one explained.",

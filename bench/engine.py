@@ -1,0 +1,311 @@
+"""The engine's speed on the CPU, each figure against something measured in the same run.
+
+    python bench/engine.py [--sizes 0,1,2] [--threads 1,2] [--repeat 3] [--parts transformers,floor,...]
+
+Parts: useful output tokens a CPU second against `transformers` continuous batching on identical
+weights and requests (needs `transformers`; left out with a line that says so where it is missing);
+the floor, which is the step's matmuls alone; continuous against static batching and the gain that
+utilisation predicts; the scheduler's share of a step at 256 running; the recorder's at 64 running.
+"""
+
+import argparse
+import importlib.util
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from batchspec.engine.config import ModelConfig
+from batchspec.engine.engine import Engine
+from batchspec.engine.model import Model
+from batchspec.engine.options import engine_profile
+from batchspec.engine.sequence import Request
+from batchspec.engine.tape import Tape
+from batchspec.engine.weights import random_weights
+
+SIZES = ((2, 64, 4, 2, 1000, 32, 8), (4, 256, 8, 4, 8000, 48, 16), (8, 512, 8, 4, 8000, 24, 16))
+"""Layers, hidden, heads, key heads, vocabulary, requests, batch."""
+
+
+def model_config(layers: int, hidden: int, heads: int, kv_heads: int, vocab: int) -> ModelConfig:
+    """A Llama of that shape with an inner size of twice the hidden one."""
+    return ModelConfig(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=hidden // heads,
+    )
+
+
+def workload(count: int, vocab: int, seed: int = 0) -> list[Request]:
+    """Prompts of 16 to 96 tokens, outputs of 8 to 96, all there at time 0."""
+    rng = random.Random(seed)
+    return [
+        Request(
+            id=f"r{index}",
+            prompt=tuple(rng.randrange(vocab) for _ in range(rng.randint(16, 96))),
+            max_tokens=rng.randint(8, 96),
+        )
+        for index in range(count)
+    ]
+
+
+def ours(config: ModelConfig, requests: list[Request], batch: int) -> Callable[[], dict[str, tuple[int, ...]]]:
+    """One run of the engine over the requests."""
+    model = Model.random(config)
+    profile = engine_profile(max_seqs=batch, token_budget=512, kv_blocks=512, block_size=16)
+
+    def run() -> dict[str, tuple[int, ...]]:
+        done = Engine(model, profile).complete(requests)
+        return {str(name): found.tokens for name, found in done.items()}
+
+    return run
+
+
+def theirs(config: ModelConfig, requests: list[Request], batch: int) -> Callable[[], dict[str, tuple[int, ...]]]:
+    """One run of the continuous batching of `transformers`, same weights, same requests."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers
+    from transformers import ContinuousBatchingConfig, GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+    transformers.logging.set_verbosity_error()
+    shape = LlamaConfig(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads,
+        rms_norm_eps=config.rms_norm_eps,
+        max_position_embeddings=config.max_positions,
+        attn_implementation="sdpa",
+        eos_token_id=None,
+        bos_token_id=None,
+    )
+    model = LlamaForCausalLM(shape).eval()
+    model.load_state_dict(random_weights(config, 0))
+    options = ContinuousBatchingConfig(
+        page_size=32,
+        num_blocks=256,
+        max_batch_tokens=512,
+        max_requests_per_batch=batch,
+        allow_block_sharing=False,
+    )
+    greedy = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0, max_new_tokens=96)
+    manager = model.init_continuous_batching(generation_config=greedy, continuous_batching_config=options)
+    manager.start()  # stays up over all runs: its start is not part of what is compared
+
+    def run() -> dict[str, tuple[int, ...]]:
+        for request in requests:
+            manager.add_request(
+                list(request.prompt), request_id=str(request.id), max_new_tokens=request.max_tokens
+            )
+        done: dict[str, tuple[int, ...]] = {}
+        while len(done) < len(requests):
+            result = manager.get_result(timeout=60)
+            if result is None:
+                raise SystemExit("transformers gave no result within a minute")
+            if result.is_finished():
+                done[result.request_id] = tuple(result.generated_tokens)
+        return done
+
+    run.stop = lambda: manager.stop(block=True, timeout=10)  # type: ignore[attr-defined]
+    return run
+
+
+def cpu_seconds(run: Callable[[], object]) -> float:
+    """CPU seconds of the whole process, all threads, while `run` runs."""
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def against_transformers(sizes: list[int], threads: list[int], repeat: int) -> None:
+    """Useful output tokens a CPU second on identical work, both sides in turn."""
+    print("\nUseful output tokens a CPU second, median of", repeat)
+    print(f"{'model':>16} {'threads':>7} {'engine':>8} {'transf.':>8} {'ratio':>6}  tokens")
+    for size in sizes:
+        layers, hidden, heads, kv_heads, vocab, count, batch = SIZES[size]
+        config = model_config(layers, hidden, heads, kv_heads, vocab)
+        requests = workload(count, vocab)
+        useful = sum(request.max_tokens for request in requests)
+        one, other = ours(config, requests, batch), theirs(config, requests, batch)
+        same = "identical" if one() == other() else "DIFFERENT"
+        for number in threads:
+            torch.set_num_threads(number)
+            pairs = [(cpu_seconds(one), cpu_seconds(other)) for _ in range(repeat)]
+            mine, foreign = (useful / statistics.median(side) for side in zip(*pairs, strict=True))
+            name = f"{layers}/{hidden}/{vocab}"
+            print(f"{name:>16} {number:>7} {mine:>8.0f} {foreign:>8.0f} {mine / foreign:>6.2f}  {same}")
+        other.stop()  # type: ignore[attr-defined]
+
+
+def against_the_floor(sizes: list[int], repeat: int) -> None:
+    """How much of the engine's time its own matmuls account for, run alone on the same rows."""
+    print("\nThe floor: the run's matmuls alone, weights streamed, no attention, one thread")
+    torch.set_num_threads(1)
+    for size in sizes:
+        layers, hidden, heads, kv_heads, vocab, count, batch = SIZES[size]
+        config = model_config(layers, hidden, heads, kv_heads, vocab)
+        requests = workload(count, vocab)
+        model = Model.random(config)
+        profile = engine_profile(max_seqs=batch, token_budget=512, kv_blocks=512, block_size=16)
+        shapes: list[tuple[int, int]] = []
+        engine = Engine(model, profile)
+        for _ in engine.generate(requests):
+            pass
+        engine = Engine(model, profile)
+        for request in requests:
+            engine.submit(request)
+        while engine.busy:
+            engine.step()
+            if engine.last is not None:
+                shapes.append((engine.last.passed.rows, engine.last.emitted))
+
+        def floor(model: Model = model, shapes: list[tuple[int, int]] = shapes) -> None:
+            with torch.inference_mode():
+                for rows, emitted in shapes:
+                    wide = torch.ones(rows, model.config.hidden_size)
+                    heads_out = torch.ones(rows, model.config.num_heads * model.config.head_dim)
+                    inner = torch.ones(rows, model.config.intermediate_size)
+                    for layer in model.layers:
+                        layer.qkv(wide)
+                        layer.output(heads_out)
+                        layer.gate_up(wide)
+                        layer.down(inner)
+                    model.head(wide[:emitted])
+
+        def whole(model: Model = model, requests: list[Request] = requests) -> None:
+            Engine(model, profile).complete(requests)
+
+        pairs = [(cpu_seconds(whole), cpu_seconds(floor)) for _ in range(repeat)]
+        mine, least = (statistics.median(side) for side in zip(*pairs, strict=True))
+        print(f"{layers}/{hidden}/{vocab:<6} engine {mine:.2f} s, floor {least:.2f} s, x{mine / least:.2f}")
+
+
+def continuous_over_static(repeat: int) -> None:
+    """The gain of continuous batching, and what the two runs' utilisation predicts."""
+    print("\nContinuous over static batching on this engine, one thread")
+    torch.set_num_threads(1)
+    config = model_config(*SIZES[1][:5])
+    model = Model.random(config)
+    requests = workload(48, config.vocab_size)
+    useful = sum(request.max_tokens for request in requests)
+    spent: dict[str, list[float]] = {"static": [], "continuous": []}
+    used: dict[str, float] = {}
+    for _ in range(repeat):
+        for mode, times in spent.items():
+            profile = engine_profile(mode, max_seqs=16, token_budget=2048, kv_blocks=512, block_size=16)
+            engine = Engine(model, profile)
+            for request in requests:
+                engine.submit(request)
+            start, steps, members = time.process_time(), 0, 0
+            while engine.busy:
+                engine.step()
+                steps += 1
+                members += engine.last.members if engine.last is not None else 0
+            times.append(time.process_time() - start)
+            used[mode] = members / (steps * 16)
+    rates = {mode: useful / statistics.median(times) for mode, times in spent.items()}
+    predicted = used["continuous"] / used["static"]
+    gain = rates["continuous"] / rates["static"]
+    for mode in spent:
+        print(f"{mode:>11}: {rates[mode]:.0f} tokens a CPU second, slots used {used[mode]:.0%}")
+    print(f"gain x{gain:.2f}, predicted by utilisation x{predicted:.2f}, of which {gain / predicted:.0%}")
+
+
+def full_engine(model: Model, running: int, tape: Tape | None = None) -> Engine:
+    """An engine in which `running` requests decode and nobody comes or goes."""
+    profile = engine_profile(max_seqs=running, token_budget=4096, kv_blocks=running * 20, block_size=16)
+    engine = Engine(model, profile, tape=tape)
+    rng = random.Random(0)
+    for index in range(running):
+        prompt = tuple(rng.randrange(model.config.vocab_size) for _ in range(rng.randint(16, 48)))
+        engine.submit(Request(id=f"r{index}", prompt=prompt, max_tokens=250))
+    while engine.scheduler.step < 4 or (engine.last is not None and engine.last.emitted < running):
+        engine.step()
+    return engine
+
+
+def scheduling_cost(running: int, steps: int) -> None:
+    """The scheduler's share of a step when `running` requests decode (4 layers, 256 hidden)."""
+    torch.set_num_threads(1)
+    engine = full_engine(Model.random(model_config(*SIZES[1][:5])), running)
+    shares, decide, commit = [], [], []
+    for _ in range(steps):
+        start = time.perf_counter_ns()
+        engine.step()
+        whole = time.perf_counter_ns() - start
+        last = engine.last
+        if last is not None:
+            shares.append((last.deciding_ns + last.committing_ns) / whole)
+            decide.append(last.deciding_ns / 1000)
+            commit.append(last.committing_ns / 1000)
+    print(
+        f"\nScheduling at {running} running: schedule {statistics.median(decide):.0f} us,"
+        f" commit {statistics.median(commit):.0f} us, {statistics.median(shares):.1%} of the step"
+    )
+
+
+def recorder_cost(running: int, steps: int, repeat: int) -> None:
+    """The recorder's share of a step: the same stretch with and without a tape, in turn, at L3."""
+    import tempfile
+    from pathlib import Path
+
+    from batchspec.traces.header import Header
+    from batchspec.traces.journal import JournaledRecorder
+
+    torch.set_num_threads(1)
+    model = Model.random(model_config(*SIZES[1][:5]))
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = JournaledRecorder(Path(folder) / "trace", Header(complete=False))
+        plain, taped = full_engine(model, running), full_engine(model, running, Tape(recorder.write_batch))
+        sides: tuple[list[float], list[float]] = ([], [])
+        for _ in range(repeat):
+            for engine, times in zip((plain, taped), sides, strict=True):
+                start = time.process_time()
+                for _ in range(steps):
+                    engine.step()
+                if engine.tape is not None:
+                    engine.tape.flush()
+                times.append((time.process_time() - start) / steps * 1e3)
+        # Both engines take the same steps; pairs next to each other see the same machine.
+        extra = statistics.median(taped / bare - 1 for bare, taped in zip(*sides, strict=True))
+        off, on = (statistics.median(times) for times in sides)
+        recorder.close()
+    print(f"\nRecorder at {running} running, L3: step {off:.2f} ms off, {on:.2f} ms on, {extra:+.1%}")
+
+
+def main() -> None:
+    """Run the parts that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="0,1,2")
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--parts", default="transformers,floor,static,scheduler,recorder")
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",")]
+    parts = options.parts.split(",")
+    if "transformers" in parts:
+        if importlib.util.find_spec("transformers") is None:
+            print("transformers is not installed: the comparison with it is left out")
+        else:
+            against_transformers(sizes, [int(item) for item in options.threads.split(",")], options.repeat)
+    if "floor" in parts:
+        against_the_floor(sizes, options.repeat)
+    if "static" in parts:
+        continuous_over_static(options.repeat)
+    if "scheduler" in parts:
+        scheduling_cost(256, 60)
+    if "recorder" in parts:
+        recorder_cost(64, 20, 4 * options.repeat)
+
+
+if __name__ == "__main__":
+    main()
