@@ -124,9 +124,7 @@ class Walk:
         self._guards = [rule for rule in active if isinstance(rule, GuardRule)]
         self._backwards = [rule for rule in active if isinstance(rule, Backwards)]
         anything = [rule.before_any for rule in active if hasattr(rule, "before_any")]
-        self._before = {
-            kind: tuple([*anything, *_hooks(active, f"before_{kind}")]) for kind in actions.EFFECTS
-        }
+        self._before = {kind: (*anything, *_hooks(active, f"before_{kind}")) for kind in actions.EFFECTS}
         self._after = {kind: _hooks(active, f"after_{kind}") for kind in actions.EFFECTS}
         self._emitted = _hooks(active, "emitted")
         self._deciders = _hooks(active, "decided")
@@ -201,9 +199,7 @@ class Walk:
         request = event.request
         if record is not None and self._stands(record) and event.event != "preempt":
             line.leave(record)
-            actions.EFFECTS[event.event](state, event)
-        else:
-            actions.EFFECTS[event.event](state, event)
+        actions.EFFECTS[event.event](state, event)
         now = state.live.get(request) if request is not None else None
         if now is None:
             return
@@ -416,4 +412,3 @@ def _is_slot(item: Any) -> bool:
 
 def _row(finding: Finding) -> int:
     return finding.row if finding.row is not None else 1 << 62
-

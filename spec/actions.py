@@ -120,9 +120,7 @@ def derived_output(state: State, request: RequestId) -> int | None:
         return None
     if not member.reaches or record.outputs is None:
         return 0
-    state.live[request] = record.moved(
-        record.computed, record.outputs + 1, record.pending, record.blocks
-    )
+    state.live[request] = record.moved(record.computed, record.outputs + 1, record.pending, record.blocks)
     return 1
 
 
@@ -745,9 +743,7 @@ def _lose(state: State, request: RequestId, block: int) -> None:
     record = state.live.get(request)
     if record is not None and record.blocks:
         _account(state, record.blocks, record.blocks - 1)
-        state.live[request] = record.moved(
-            record.computed, record.outputs, record.pending, record.blocks - 1
-        )
+        state.live[request] = record.moved(record.computed, record.outputs, record.pending, record.blocks - 1)
     elif state.held_by_ended.get(request):
         held = state.held_by_ended[request]
         if held:

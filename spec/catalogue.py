@@ -33,7 +33,5 @@ _FAMILIES: Final = (
     reported,
 )
 
-RULES: Final[dict[str, type[Rule]]] = {
-    rule.id: rule for family in _FAMILIES for rule in family.RULES
-}
+RULES: Final[dict[str, type[Rule]]] = {rule.id: rule for family in _FAMILIES for rule in family.RULES}
 """Rule classes by id."""

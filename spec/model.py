@@ -50,9 +50,7 @@ class Request(NamedTuple):
     pending: int = 0
     blocks: int | None = 0
 
-    def moved(
-        self, computed: int | None, outputs: int | None, pending: int, blocks: int | None
-    ) -> "Request":
+    def moved(self, computed: int | None, outputs: int | None, pending: int, blocks: int | None) -> "Request":
         """This record with new c, o, tokens in flight and B: the four that change at every step."""
         return tuple.__new__(Request, (*self[:-4], computed, outputs, pending, blocks))
 
@@ -125,9 +123,7 @@ class State:
         self.has_slots = "slot" in columns
         # Speculation shows only in recorded outputs. Without a `drafts` column nothing says that there
         # was none, so a null is read as 0 only where no output was recorded or the profile rules it out.
-        self.drafts_known = (
-            not self.recorded or "drafts" in columns or profile.batching.lookahead == 0
-        )
+        self.drafts_known = not self.recorded or "drafts" in columns or profile.batching.lookahead == 0
         # Time and place. `clock_runs`: the header names a clock that never runs backwards
         self.clock_runs = False
         self.began_running = False
@@ -265,4 +261,3 @@ class State:
         """The records of some live requests, in the order of `ids`."""
         live = self.live
         return (live[request] for request in ids)
-

@@ -19,9 +19,7 @@ ORDER_COLUMNS = {
 
 def order_needs(profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> list[str]:
     """What the policy's order is made of, and the trace or profile lacks."""
-    lacking = [
-        name for name in ORDER_COLUMNS.get(profile.admission.order or "", ()) if name not in columns
-    ]
+    lacking = [name for name in ORDER_COLUMNS.get(profile.admission.order or "", ()) if name not in columns]
     if profile.admission.order == "priority" and profile.admission.urgent is None:
         lacking.append("admission.urgent")
     if profile.admission.order == "fair" and "output" not in kinds and "start" not in columns:
@@ -76,7 +74,7 @@ class Order(Rule):
             record.id,
             first.id,
             expected=f"{first.id} first ({self.profile.admission.order})",
-            observed=f"{record.id} ({_place(self, record)}), next in line: {first.id} ({_place(self, first)})",
+            observed=f"{_shown(self, record)}, next: {_shown(self, first)}",
         )
 
     def before_resume(self, event: Event, record: Request | None) -> None:
@@ -95,7 +93,7 @@ class Order(Rule):
                     record.id,
                     first.id,
                     expected=f"{first.id} first",
-                    observed=f"{record.id} ({_place(self, record)}), next: {first.id} ({_place(self, first)})",
+                    observed=f"{_shown(self, record)}, next: {_shown(self, first)}",
                 )
 
 
@@ -110,6 +108,10 @@ def passed_fits(rule: Rule, first: Request) -> bool | None:
     if rule.profile.admission.test is None or rule.profile.limits.kv_blocks is None:
         return None
     return blocks_fit(state, first, budget)
+
+
+def _shown(rule: Rule, record: Request) -> str:
+    return f"{record.id} ({_place(rule, record)})"
 
 
 def _place(rule: Rule, record: Request) -> str:
@@ -131,7 +133,13 @@ class HeadOfLine(Rule):
         "Where the profile stops at the first misfit nobody behind it is admitted; where it skips, at most "
         "skip_ahead later requests are admitted past one misfit."
     )
-    premise = ("admission.order", "admission.misfit", "admission.test", "limits.kv_blocks", "limits.block_size")
+    premise = (
+        "admission.order",
+        "admission.misfit",
+        "admission.test",
+        "limits.kv_blocks",
+        "limits.block_size",
+    )
     source = "Orca (OSDI'22) Algorithm 1, OR3 (break, not continue); VTC VT2; vLLM V1.4"
 
     def __init__(self, *args: Any) -> None:
@@ -486,4 +494,3 @@ class Parked(Rule):
 
 
 RULES = (Order, HeadOfLine, Fit, NeverFit, NeedlessWait, Parked)
-

@@ -342,7 +342,7 @@ class NoStall(Rule):
                 f"{request} is decoding and left out of step {state.step}",
                 request,
                 expected=f"{request} among the members, or a skip row that says why",
-                observed=f"{len(state.members)} members, decodes use {decodes} of {state.token_budget} tokens",
+                observed=f"{len(state.members)} members, decodes use {decodes} of {state.token_budget}",
             )
 
 

@@ -210,7 +210,7 @@ class UseAfterRelease(Rule):
         if event.event == "preempt" and (self.state.keeps_blocks or event.blocks):
             return
         if event.block_ids is not None:
-            returned = [block for block in event.block_ids]
+            returned = list(event.block_ids)
         elif event.event == "release":
             returned = []
         else:
@@ -357,7 +357,7 @@ class Unwritten(Rule):
             if block is None:
                 continue
             content = self._content.get(block)
-            filled, number, key = content or (0, -1, None)
+            filled, number, key = content if content is not None else (0, -1, None)
             low, high = max(event.start - index * size, 0), min(end - index * size, size)
             undo.append((block, content))
             if low <= filled and high > filled:

@@ -322,9 +322,7 @@ class RateLimit(Rule):
         if quota is None:
             return
         now = record.arrived_ns
-        times = [
-            entry for entry in self._accepted.get(record.tenant, []) if entry[0] > now - quota["per_ns"]
-        ]
+        times = [entry for entry in self._accepted.get(record.tenant, []) if entry[0] > now - quota["per_ns"]]
         self._quota[record.id] = (len(times), quota["requests"])
         self._accepted[record.tenant] = [*times, (now, record.id)]
 
@@ -341,7 +339,7 @@ class RateLimit(Rule):
         used, allowed = found
         if used < allowed:
             self.flag(
-                f"{record.id} is refused for its rate with {used} of {allowed} requests of {record.tenant} used",
+                f"{record.id} is refused for its rate, {used} of {allowed} requests of {record.tenant} used",
                 record.id,
                 expected="its admission to the queue",
                 observed=f"{used} accepted in the last period, {allowed} allowed",

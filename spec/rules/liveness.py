@@ -121,7 +121,7 @@ class IdleStall(Rule):
         state = self.state
         if request is None or state.parked or state.pinned is None or state.pinned:
             return None
-        if state.held_by_ended or state.profile.limits.host_blocks and state.swapped_blocks:
+        if state.held_by_ended or (state.profile.limits.host_blocks and state.swapped_blocks):
             return None
         return f"{request} waits and nothing is under way that it could wait for"
 

@@ -387,7 +387,7 @@ class Release(Rule):
                 self.checked += 1
                 del self._ended[request]
                 self.flag(
-                    f"{request} ended {self.state.steps - since} steps ago and its transfer is still under way",
+                    f"{request} ended {self.state.steps - since} steps ago, its transfer is still under way",
                     request,
                     expected=f"the transfer's end and the blocks back within {self._deadline} steps",
                     observed="blocks held for a transfer that does not end",

@@ -237,7 +237,9 @@ class Useful(Rule):
         "member of that step, or ended, or was itself preempted in it."
     )
     columns = ("cause",)
-    source = "vLLM issue 49674 (fenced victims free nothing); vllm-ascend issue 16315; TensorRT-LLM issue 18115"
+    source = (
+        "vLLM issue 49674 (fenced victims free nothing); vllm-ascend issue 16315; TensorRT-LLM issue 18115"
+    )
 
     def __init__(self, *args: Any) -> None:
         """Nothing was preempted."""

@@ -12,7 +12,7 @@ class StatsAgree(Rule):
 
     id = "stats/agree"
     sentence = (
-        "The waiting, running and free counts that the engine reports equal those that follow from the events."
+        "The waiting, running and free counts that the engine reports equal those that the events give."
     )
     source = "SGLang PR 13142 (running count of minus one); SGLang PR 10637 (evictable size drifts)"
 
@@ -43,7 +43,9 @@ class StatsAgree(Rule):
                 wrong.append(("free_blocks", event.free_blocks, free))
         if wrong:
             self.flag(
-                "; ".join(f"reported {name} is {said}, the events give {found}" for name, said, found in wrong),
+                "; ".join(
+                    f"reported {name} is {said}, the events give {found}" for name, said, found in wrong
+                ),
                 expected=", ".join(f"{name} {found}" for name, _, found in wrong),
                 observed=", ".join(f"{name} {said}" for name, said, _ in wrong),
             )

@@ -226,4 +226,3 @@ def _count(number: int, noun: str) -> str:
 
 
 RULES = (Exclusive, Range, EarlyReuse, Reuse)
-

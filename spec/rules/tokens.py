@@ -349,7 +349,9 @@ class InFlight(Rule):
     """Each dispatched token is settled once, for the incarnation that dispatched it."""
 
     id = "tokens/in-flight"
-    sentence = "Each token in flight is settled once, by its own pass, for the incarnation that dispatched it."
+    sentence = (
+        "Each token in flight is settled once, by its own pass, for the incarnation that dispatched it."
+    )
     columns = ("pass",)
     level = "L4"
     source = "vLLM issue 57562 (placeholder counter below zero); SGLang issue 34149"
