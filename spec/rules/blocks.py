@@ -353,18 +353,18 @@ class Unwritten(Rule):
         for index in range(event.start // size, -(-end // size)):
             if index >= len(table):
                 break
-            block = table[index]
-            if block is None:
+            held = table[index]
+            if held is None:
                 continue
-            content = self._content.get(block)
-            filled, number, key = content if content is not None else (0, -1, None)
+            content = self._content.get(held)
+            filled, number, key = content or (0, -1, None)
             low, high = max(event.start - index * size, 0), min(end - index * size, size)
-            undo.append((block, content))
+            undo.append((held, content))
             if low <= filled and high > filled:
                 filled, number = high, event.pass_step
                 # New positions make new content; the key comes with the row that fills the block.
                 key = next(keys, None) if high == size else None
-            self._content[block] = (filled, number, key)
+            self._content[held] = (filled, number, key)
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """A membership that was taken back wrote nothing."""
