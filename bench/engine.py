@@ -56,7 +56,9 @@ def workload(count: int, vocab: int, seed: int = 0) -> list[Request]:
     ]
 
 
-def ours(config: ModelConfig, requests: list[Request], batch: int) -> Callable[[], dict[str, tuple[int, ...]]]:
+def ours(
+    config: ModelConfig, requests: list[Request], batch: int
+) -> Callable[[], dict[str, tuple[int, ...]]]:
     """One run of the engine over the requests."""
     model = Model.random(config)
     profile = engine_profile(max_seqs=batch, token_budget=512, kv_blocks=512, block_size=16)
@@ -68,7 +70,9 @@ def ours(config: ModelConfig, requests: list[Request], batch: int) -> Callable[[
     return run
 
 
-def theirs(config: ModelConfig, requests: list[Request], batch: int) -> Callable[[], dict[str, tuple[int, ...]]]:
+def theirs(
+    config: ModelConfig, requests: list[Request], batch: int
+) -> Callable[[], dict[str, tuple[int, ...]]]:
     """One run of the continuous batching of `transformers`, same weights, same requests."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
@@ -284,7 +288,9 @@ def recorder_cost(running: int, steps: int, repeat: int) -> None:
 
 def main() -> None:
     """Run the parts that were asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", default="0,1,2")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--repeat", type=int, default=3)

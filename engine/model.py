@@ -15,10 +15,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import rms_norm, silu
 
 from batchspec.engine.config import ModelConfig, Rope
 from batchspec.engine.errors import EngineError
+from batchspec.engine.matmul import Matrix
 from batchspec.engine.weights import random_weights, read_folder, shapes
 
 Attend = Callable[[int, Tensor, Tensor], Tensor]
@@ -30,17 +31,13 @@ class Layer:
     """The weights of one layer; projections that read the same input are one matrix."""
 
     attention_norm: Tensor
-    qkv: Tensor  # [(H + 2 Hkv) D, hidden]
-    qkv_bias: Tensor | None
+    qkv: Matrix  # [(H + 2 Hkv) D, hidden]
     query_norm: Tensor | None
     key_norm: Tensor | None
-    output: Tensor  # [hidden, H D]
-    output_bias: Tensor | None
+    output: Matrix  # [hidden, H D]
     mlp_norm: Tensor
-    gate_up: Tensor  # [2 inner, hidden]
-    gate_up_bias: Tensor | None
-    down: Tensor  # [hidden, inner]
-    down_bias: Tensor | None
+    gate_up: Matrix  # [2 inner, hidden]
+    down: Matrix  # [hidden, inner]
 
 
 class Model:
@@ -57,7 +54,7 @@ class Model:
         self.embedding = take("model.embed_tokens.weight")
         self.layers = tuple(take.layer(index) for index in range(config.num_layers))
         self.norm = take("model.norm.weight")
-        self.head = self.embedding if config.tie_embeddings else take("lm_head.weight")
+        self.head = Matrix(self.embedding if config.tie_embeddings else take("lm_head.weight"))
         self.rotations = rotations(config.rope, config.head_dim, config.max_positions).to(self.device)
         if self.dtype == torch.float64:
             self.rotations = self.rotations.to(torch.complex128)
@@ -94,18 +91,18 @@ class Model:
         hidden = self.embedding[tokens]
         for index, layer in enumerate(self.layers):
             normed = rms_norm(hidden, (config.hidden_size,), layer.attention_norm, eps)
-            qkv = linear(normed, layer.qkv, layer.qkv_bias).view(count, heads + 2 * kv_heads, width)
+            qkv = layer.qkv(normed).view(count, heads + 2 * kv_heads, width)
             if layer.query_norm is not None and layer.key_norm is not None:
                 qkv[:, :heads] = rms_norm(qkv[:, :heads], (width,), layer.query_norm, eps)
                 qkv[:, heads:turned] = rms_norm(qkv[:, heads:turned], (width,), layer.key_norm, eps)
             _rotate(qkv[:, :turned], turn)
             mixed = attend(index, qkv[:, :heads], qkv[:, heads:].view(count, 2, kv_heads, width))
-            hidden = hidden + linear(mixed, layer.output, layer.output_bias)
+            hidden = hidden + layer.output(mixed)
             normed = rms_norm(hidden, (config.hidden_size,), layer.mlp_norm, eps)
-            gate, up = linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-            hidden = hidden + linear(silu(gate).mul_(up), layer.down, layer.down_bias)
+            gate, up = layer.gate_up(normed).chunk(2, dim=-1)
+            hidden = hidden + layer.down(silu(gate).mul_(up))
         wanted = hidden if rows is None else hidden[rows]
-        return linear(rms_norm(wanted, (config.hidden_size,), self.norm, eps), self.head)
+        return self.head(rms_norm(wanted, (config.hidden_size,), self.norm, eps))
 
 
 def _rotate(heads: Tensor, turn: Tensor) -> None:
@@ -156,19 +153,24 @@ class _Weights:
         attention = at + "self_attn."
         return Layer(
             attention_norm=self(at + "input_layernorm.weight"),
-            qkv=self._qkv(attention, "weight"),
-            qkv_bias=self._qkv(attention, "bias") if config.qkv_bias else None,
+            qkv=Matrix(
+                self._qkv(attention, "weight"), self._qkv(attention, "bias") if config.qkv_bias else None
+            ),
             query_norm=self._paired(attention + "q_norm.weight") if config.qk_norm else None,
             key_norm=self._paired(attention + "k_norm.weight") if config.qk_norm else None,
-            output=self(attention + "o_proj.weight"),
-            output_bias=self(attention + "o_proj.bias") if config.output_bias else None,
-            mlp_norm=self(at + "post_attention_layernorm.weight"),
-            gate_up=self._joined(at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"),
-            gate_up_bias=(
-                self._joined(at + "mlp.gate_proj.bias", at + "mlp.up_proj.bias") if config.mlp_bias else None
+            output=Matrix(
+                self(attention + "o_proj.weight"),
+                self(attention + "o_proj.bias") if config.output_bias else None,
             ),
-            down=self(at + "mlp.down_proj.weight"),
-            down_bias=self(at + "mlp.down_proj.bias") if config.mlp_bias else None,
+            mlp_norm=self(at + "post_attention_layernorm.weight"),
+            gate_up=Matrix(
+                self._joined(at + "mlp.gate_proj.weight", at + "mlp.up_proj.weight"),
+                self._joined(at + "mlp.gate_proj.bias", at + "mlp.up_proj.bias") if config.mlp_bias else None,
+            ),
+            down=Matrix(
+                self(at + "mlp.down_proj.weight"),
+                self(at + "mlp.down_proj.bias") if config.mlp_bias else None,
+            ),
         )
 
     def _qkv(self, attention: str, kind: str) -> Tensor:
