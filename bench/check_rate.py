@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 
 from batchspec.replay.checker import check
 from batchspec.replay.claims import claimed
-from batchspec.replay.commands.simulate import header_of
 from batchspec.replay.report.page import Page
-from batchspec.replay.simulate import simulate
+from batchspec.replay.simulate import header_of, simulate
 from batchspec.spec.library import load_profile
 from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record

@@ -167,7 +167,7 @@ def _second(page: Page, bad: Run) -> None:
     )
     page.add("verdict    ", (report.verdict, "bold red" if report.verdict == "violates" else "bold green"))
     findings = [finding for finding in report.findings if not finding.consequence]
-    stretches = around(bad.trace, [finding.row for finding in findings if finding.row is not None])
+    stretches = around(bad.trace, findings)
     for finding in findings:
         page.gap()
         stretch = None if finding.row is None else stretches.get(finding.row)

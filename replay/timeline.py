@@ -171,7 +171,12 @@ def timeline_page(timeline: Timeline, findings: Iterable[Finding] = (), title: s
 
 def _picture(page: Page, timeline: Timeline, steps: list[int], findings: list[Finding]) -> None:
     marked = {(request, finding.step) for finding in findings for request in finding.requests}
-    shown = {name: row for name, row in timeline.rows.items() if row.marks or "-" in row.cells(steps)}
+    named = {request for request, _ in marked}
+    shown = {
+        name: row
+        for name, row in timeline.rows.items()
+        if row.marks or name in named or "-" in row.cells(steps)
+    }
     names = list(shown)[:MOST_REQUESTS]
     lines = [[short(name), *shown[name].cells(steps)] for name in names]
     for name, line in zip(names, lines, strict=True):

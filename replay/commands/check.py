@@ -150,7 +150,6 @@ def _page(trace: Trace, report: Report, wanted: _Wanted, stretch: tuple[int, int
         first, last = stretch
         timeline = collect(trace.events(), first, last)
         return timeline_page(timeline, report.findings, title=f"{report.trace}: {report.verdict}")
-    rows = [finding.row for finding in report.findings if finding.row is not None]
     sentences = {rule: kind.sentence for rule, kind in RULES.items()}
     command = shlex.join(("batchspec", "check", trace.path, *wanted.command))
-    return report_page(report, sentences, around(trace, rows), command)
+    return report_page(report, sentences, around(trace, report.findings), command)

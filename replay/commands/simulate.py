@@ -1,6 +1,7 @@
 """`batchspec simulate`: the reference scheduler over a workload, recorded as a trace."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ from batchspec.replay import console
 from batchspec.replay.claims import load_config, named_profile
 from batchspec.replay.progress import bar, counted
 from batchspec.replay.report.page import Page, count
+from batchspec.replay.simulate import header_of
 from batchspec.replay.simulate import simulate as simulated
 from batchspec.spec.errors import TraceError
 from batchspec.spec.events import Event
@@ -73,7 +75,7 @@ def simulate(
         claims = claims.merged(load_config(config))
     claims = claims.merged(Profile.from_dict(given, "options"))
     requests = list(islice(_requests(Path(workload)), limit))
-    with bar("simulating") as shown, Recorder(out, header_of(claims)) as recorder:
+    with bar("simulating") as shown, Recorder(out, _header(claims)) as recorder:
         steps = _write(counted(simulated(requests, claims, seed=seed), shown), recorder)
     page = Page()
     sizes_written = (count(recorder.rows, "event"), count(steps, "step"), count(len(requests), "request"))
@@ -82,15 +84,10 @@ def simulate(
     console.show(page)
 
 
-def header_of(claims: Profile) -> Header:
-    """The header of a trace that the reference scheduler makes under these claims."""
-    return Header(
-        producer_name="batchspec simulate",
-        producer_version=version("batchspec"),
-        clock="virtual",
-        profile=claims.name if claims.name in profile_names() else None,
-        config=claims.to_dict(),
-    )
+def _header(claims: Profile) -> Header:
+    """What the trace says about itself: a profile of the user's own is named by its claims alone."""
+    made = replace(header_of(claims), producer_version=version("batchspec"))
+    return made if claims.name in profile_names() else replace(made, profile=None)
 
 
 def _requests(path: Path) -> Iterator[Record]:

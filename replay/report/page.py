@@ -9,6 +9,7 @@ Segment = str | tuple[str, str]
 
 WIDTH = 100
 _LONGEST = 600
+_LONGEST_PARAGRAPH = 6000
 # Control characters, and those that reorder or hide text on a terminal (bidirectional marks, zero width).
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
@@ -46,7 +47,7 @@ class Page:
         """Add a paragraph, broken into lines of at most `WIDTH` columns; `first` leads its first line."""
         lead = " " * indent
         lines = textwrap.wrap(
-            plain(text),
+            plain(text, _LONGEST_PARAGRAPH),
             width=WIDTH,
             initial_indent=lead + first,
             subsequent_indent=lead + " " * (hang or len(first)),

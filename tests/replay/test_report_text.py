@@ -68,8 +68,7 @@ CLEAN = replace(BROKEN, rules=(RuleResult("batch/capacity", "conforms", 14),), f
 
 
 def text_of(report: Report, events: Sequence[Event] = EVENTS) -> str:
-    rows = [finding.row for finding in report.findings if finding.row is not None]
-    return report_page(report, SENTENCES, around(Trace.from_events(events), rows)).text()
+    return report_page(report, SENTENCES, around(Trace.from_events(events), report.findings)).text()
 
 
 def test_a_report_with_findings(snapshot: SnapshotAssertion) -> None:
@@ -135,18 +134,28 @@ def test_an_endless_id_is_cut() -> None:
     assert len(text_of(replace(BROKEN, findings=(finding,)), events)) < 4_000
 
 
+def at(row: int | None, *requests: str) -> Finding:
+    return Finding("slots/reuse", 1, row, requests, "", "", "")
+
+
 def test_the_events_around_are_those_of_the_trace() -> None:
-    near = around(Trace.from_events(EVENTS), [0, 6, 13, 99, -1], before=2, after=1)
-    assert {row: [index for index, _ in stretch] for row, stretch in near.items()} == {
-        0: [0, 1],
-        6: [4, 5, 6, 7],
-        13: [11, 12, 13],
-    }
+    near = around(Trace.from_events(EVENTS), [at(0), at(6), at(13), at(99), at(-1), at(None)])
+    assert sorted(near) == [0, 6, 13]
     assert all(EVENTS[index] is event for stretch in near.values() for index, event in stretch)
+    assert [index for index, _ in near[0]] == [0, 1]
+
+
+def test_the_events_around_tell_what_led_to_the_finding() -> None:
+    quiet = [Event(2, "schedule", f"r{number}", start=9, tokens=1) for number in range(40)]
+    events = [*EVENTS[:3], *quiet, Event(3, "step")]
+    about = around(Trace.from_events(events), [at(43, "r5")])[43]
+    assert [index for index, _ in about] == [2, 8, 42, 43]
+    page = report_page(replace(BROKEN, findings=(at(43, "r5"),)), {}, {43: about}).text()
+    assert page.count("…") == 2
 
 
 def test_details_leave_out_what_an_event_does_not_say() -> None:
-    event = Event(1, "dispatch", pass_=3, block_ids=tuple(range(9)))
+    event = Event(1, "dispatch", pass_=3, block_ids=tuple(range(9)), block_hashes=(), drafts=0)
     assert details(event) == "block_ids=[0,1,2,3,4,5,… 9 in all] pass=3"
 
 
