@@ -114,7 +114,6 @@ class Walk:
         self._open = False
         self._decided_at = -1
         self._snapped_at = -1
-        self._emitted_now: list[tuple[Request, int]] = []
         chosen = [cls for name, cls in RULES.items() if rules is None or name in rules]
         self.missing = {cls.id: cls.missing(profile, columns, kinds) for cls in chosen}
         self.rules: dict[str, Rule] = {
@@ -207,8 +206,10 @@ class Walk:
             line.enter(now)
         elif event.event == "preempt" and self._stands(now):
             line.enter(now, anew=False)
-        elif event.event == "admit" and line.counters is not None:
-            line.counters.charge_input(now)
+        elif event.event == "admit" and line.shares is not None:
+            first = record is not None and record.first_admit is None
+            if first and now.prompt is not None:
+                line.shares.admit(now.tenant, now.prompt)
 
     def _stands(self, record: Request) -> bool:
         if record.state == WAITING:
@@ -247,12 +248,8 @@ class Walk:
         actions.close_step(state, event)
         for hook in self._closers:
             hook(event)
-        if self._emitted_now:
-            counters = self.line.counters
-            if counters is not None:
-                for record, tokens in self._emitted_now:
-                    counters.charge_output(record, tokens)
-            self._emitted_now = []
+        if self.line.shares is not None:
+            self.line.shares.end_step()
         self._open = False
         if self._repaired:
             self._settle_taint(None)
@@ -272,8 +269,8 @@ class Walk:
             self._emit(self.state.live[request], tokens)
 
     def _emit(self, record: Request, tokens: int) -> None:
-        if self.line.counters is not None:
-            self._emitted_now.append((record, tokens))
+        if self.line.shares is not None:
+            self.line.shares.emit(record.tenant, tokens)
         if self._emitted:
             member = self.state.members.get(record.id)
             for hook in self._emitted:

@@ -4,22 +4,25 @@ Both questions are asked by many rules (admission, slot reuse, liveness, fairnes
 home. `Line` follows the books and answers in O(log n): heaps with entries that are checked when they
 come to the top. `fits` answers true, false, or None where a term of the sum is not known.
 
-Sources: trace format, "Step, in order", 9; rules, paragraphs on sjf, fair and skip_ahead; the virtual
-token counter of VTC (OSDI'24, Algorithm 2) for order `fair`.
+The order itself, and the counters of order `fair`, are those of policies.py.
+
+Sources: trace format, "Step, in order", 9; rules, paragraphs on sjf, fair and skip_ahead.
 """
 
 import heapq
-from typing import Any, Final
+from typing import Final
 
 from batchspec.spec.events import RequestId
 from batchspec.spec.model import PREEMPTED, WAITING, Request, State
+from batchspec.spec.need import blocks_for
+from batchspec.spec.need import never_fits as reason_never_to_fit
+from batchspec.spec.policies import ORDERS, FairShares, Rank, urgency
 from batchspec.spec.profile import parse_need
 
 NOT_A_CANDIDATE: Final = frozenset({"not_ready", "in_flight", "policy"})
 """Reasons of a `skip` row that say: it was not its turn, whatever fits."""
 
-Key = tuple[Any, ...]
-Entry = tuple[Key, int, int, RequestId]
+Entry = tuple[Rank, int, int, RequestId]
 
 
 class Line:
@@ -34,7 +37,7 @@ class Line:
         self.returns = profile.preemption.resume
         self.unordered: dict[RequestId, None] = {}
         self.heap: list[Entry] = []
-        self.counters = Counters(state) if self.order == "fair" else None
+        self.shares = FairShares.of(profile) if self.order == "fair" else None
         self.tenants: dict[str | None, list[Entry]] = {}
 
     # -- what changes the line ---------------------------------------------------------------------
@@ -43,48 +46,49 @@ class Line:
         """A request waits: it arrived, or its condition holds, or it was preempted to this line."""
         if self.order is None:
             return
-        if anew and self.counters is not None:
-            self.counters.wake(record.tenant)
+        if anew and self.shares is not None:
+            self.shares.enter(record.tenant)
         key = self.key(record)
         if key is None:
             self.unordered[record.id] = None
             return
         entry = (key, record.number, record.place, record.id)
-        if self.counters is not None:
+        if self.shares is not None:
             heapq.heappush(self.tenants.setdefault(record.tenant, []), entry)
-            self.counters.enter(record)
         else:
             heapq.heappush(self.heap, entry)
 
     def leave(self, record: Request) -> None:
         """A waiting request waits no more: admitted, ended or parked."""
         self.unordered.pop(record.id, None)
-        if self.counters is not None:
-            self.counters.leave(record)
+        if self.shares is not None and record.state == WAITING:
+            self.shares.leave(record.tenant)
 
     # -- questions ---------------------------------------------------------------------------------
 
-    def key(self, record: Request) -> Key | None:
-        """What the policy orders by, smallest first; None where the trace does not say it."""
-        if self.order == "sjf":
-            if record.prompt is None:
-                return None
-            # An unknown limit makes the work unknown, and with it the order.
-            if record.max_tokens is None:
-                return None
-            return (record.prompt + record.max_tokens, record.place)
-        if self.order == "priority":
-            urgency = self.urgency(record)
-            return None if urgency is None else (urgency, record.place)
+    def key(self, record: Request) -> Rank | None:
+        """What the policy orders by, least first; None where the trace does not say it."""
+        if self.order == "sjf" and (record.prompt is None or record.max_tokens is None):
+            return None  # an unknown limit makes the work unknown, and with it the order
+        if self.order == "priority" and self.urgency(record) is None:
+            return None
         if self.order == "fair" and "tenant" not in self.state.columns:
             return None
-        return (record.place,)
+        return ORDERS[self.order or "fcfs"](record, self.state.profile)
 
     def urgency(self, record: Request) -> int | None:
-        """Smaller is more urgent; None where priority or its direction is not known."""
-        if record.priority is None or self.urgent is None:
+        """Lower is more urgent; None where priority or its direction is not known."""
+        if record.priority is None or self.state.profile.admission.urgent is None:
             return None
-        return record.priority if self.urgent == "low" else -record.priority
+        return urgency(record, self.state.profile)
+
+    def least_served(self, tenant: str | None) -> bool:
+        """Order `fair`: nobody in the queue is served less than this tenant, but for rounding."""
+        if self.shares is None:
+            return True
+        mine = self.shares.counter(tenant)
+        slack = 1e-9 * (1 + abs(mine))
+        return all(mine <= self.shares.counter(other) + slack for other in self.shares.queued)
 
     def next(self, owed: bool = False) -> Request | None:
         """The policy's next among the requests that wait and are ready, or None.
@@ -119,7 +123,7 @@ class Line:
 
     def is_behind(self, record: Request, first: Request) -> bool:
         """Whether a request stands behind the first of the line, ties of counters aside."""
-        if self.counters is None or not self.counters.is_least(record.tenant):
+        if self.shares is None or not self.least_served(record.tenant):
             return True
         mine = self.first_of(record.tenant)
         return mine is not None and mine.id != record.id
@@ -134,7 +138,7 @@ class Line:
     def ahead_of(self, record: Request) -> list[Request]:
         """Everyone who waits, is a candidate and stands before this request."""
         mine = self.key(record)
-        if mine is None or self.counters is not None:
+        if mine is None or self.shares is not None:
             return []
         ahead = []
         for other in self.state.records(self.state.waiting):
@@ -152,10 +156,6 @@ class Line:
         if self.order is None or self.unordered:
             return True
         return self.returns is None and bool(self.state.preempted)
-
-    def least_served(self, record: Request) -> bool:
-        """Order `fair`: no tenant in the line has a lower counter than this request's."""
-        return self.counters is None or self.counters.is_least(record.tenant)
 
     def _candidate(self, entry: Entry, owed: bool) -> bool | None:
         """True: stands in the line now. False: does not stand in it any more. None: not its turn."""
@@ -189,7 +189,7 @@ class Line:
         return found
 
     def _first_waiting(self, owed: bool) -> Request | None:
-        if self.counters is None:
+        if self.shares is None:
             return self._top(self.heap, owed)
         best: tuple[float, int, Request] | None = None
         for tenant in list(self.tenants):
@@ -198,7 +198,7 @@ class Line:
                 if not self.tenants[tenant]:
                     del self.tenants[tenant]
                 continue
-            entry = (self.counters.of(tenant), record.place, record)
+            entry = (self.shares.counter(tenant), record.place, record)
             if best is None or entry[:2] < best[:2]:
                 best = entry
         return None if best is None else best[2]
@@ -206,89 +206,19 @@ class Line:
     def _first_returning(self) -> Request | None:
         state = self.state
         best: Request | None = None
-        best_key: Key = ()
+        best_key: Rank = ()
         for request in state.preempted:
             record = state.live[request]
             if state.skips and state.skips.get(request) in NOT_A_CANDIDATE:
                 continue
             first = record.first_admit if record.first_admit is not None else record.number
-            key: Key = (first,)
+            key: Rank = (first,)
             if self.order == "priority":
                 urgency = self.urgency(record)
                 key = (urgency if urgency is not None else 0, first)
             if best is None or key < best_key:
                 best, best_key = record, key
         return best
-
-
-class Counters:
-    """Virtual token counters, one a tenant: c += w_p·p / weight at admit, w_q / weight a token.
-
-    A tenant that wakes with nothing in the line is lifted (VT1): to the least counter in the line, or,
-    where the line is empty, to that of the tenant that left it last. Counters are never lowered.
-    """
-
-    def __init__(self, state: State) -> None:
-        """All counters at 0."""
-        profile = state.profile
-        self.lifts: bool = profile.value("fairness.lift")
-        self.w_p: float = profile.value("fairness.w_p")
-        self.w_q: float = profile.value("fairness.w_q")
-        self.weights = profile.fairness.weights or {}
-        self.counts: dict[str | None, float] = {}
-        self.queued: dict[str | None, int] = {}
-        self.last_left: str | None = None
-        self.anyone_left = False
-
-    def weight(self, tenant: str | None) -> float:
-        """The declared weight of a tenant, `*` for any other, else 1."""
-        return self.weights.get(tenant or "", self.weights.get("*", 1.0))
-
-    def of(self, tenant: str | None) -> float:
-        """The counter of a tenant."""
-        return self.counts.get(tenant, 0.0)
-
-    def wake(self, tenant: str | None) -> None:
-        """VT1: lift a tenant that has nothing in the line."""
-        if not self.lifts or self.queued.get(tenant):
-            return
-        if self.queued:
-            floor = min(self.of(other) for other in self.queued)
-        elif self.anyone_left:
-            floor = self.of(self.last_left)
-        else:
-            return
-        self.counts[tenant] = max(self.of(tenant), floor)
-
-    def enter(self, record: Request) -> None:
-        """One more of this tenant waits."""
-        self.queued[record.tenant] = self.queued.get(record.tenant, 0) + 1
-
-    def leave(self, record: Request) -> None:
-        """One fewer of this tenant waits."""
-        left = self.queued.get(record.tenant, 0) - 1
-        if left > 0:
-            self.queued[record.tenant] = left
-        elif record.tenant in self.queued:
-            del self.queued[record.tenant]
-            self.last_left, self.anyone_left = record.tenant, True
-
-    def charge_input(self, record: Request) -> None:
-        """VT2: the whole prompt, once, when the request is first admitted."""
-        if record.prompt is not None:
-            self._charge(record.tenant, self.w_p * record.prompt)
-
-    def charge_output(self, record: Request, tokens: int) -> None:
-        """VT3: each emitted token, at the end of its step."""
-        self._charge(record.tenant, self.w_q * tokens)
-
-    def is_least(self, tenant: str | None) -> bool:
-        """No waiting tenant is served less, but for rounding."""
-        mine = self.of(tenant)
-        return all(mine <= self.of(other) + 1e-9 * (1 + abs(mine)) for other in self.queued)
-
-    def _charge(self, tenant: str | None, units: float) -> None:
-        self.counts[tenant] = self.of(tenant) + units / self.weight(tenant)
 
 
 # -- what fits -------------------------------------------------------------------------------------
@@ -323,7 +253,7 @@ def need_blocks(state: State, record: Request, free_tokens: int | None) -> int |
         if record.prediction is None:
             return None
         tokens = max(known, (record.prompt or 0) + record.prediction)
-    return max(0, -(-tokens // state.block_size) - (record.blocks or 0))
+    return max(0, blocks_for(tokens, state.block_size) - (record.blocks or 0))
 
 
 def free_bounds(state: State) -> tuple[int | None, int | None]:
@@ -366,7 +296,7 @@ def _least_free(state: State, room: int) -> int | None:
             if record.max_tokens is None or record.prompt is None:
                 return None
             most = max(most, record.prompt + record.max_tokens)
-        used += -(-most // state.block_size)
+        used += blocks_for(most, state.block_size)
     return room - used
 
 
@@ -414,24 +344,9 @@ def _resources_fit(state: State, record: Request, verdict: bool | None) -> bool 
 
 def never_fits(state: State, record: Request) -> bool | None:
     """Larger than the empty pool, the model or an unchunked step can ever take; None if unknown."""
+    if record.prompt is None:
+        return None
+    if reason_never_to_fit(state.profile, record.prompt, record.max_tokens) is not None:
+        return True
     limits = state.profile.limits
-    prompt = record.prompt
-    if prompt is None:
-        return None
-    if limits.max_model_len is not None and prompt >= limits.max_model_len:
-        return True
-    budget = limits.token_budget
-    if budget is not None and state.profile.batching.chunked_prefill is False and prompt > budget:
-        return True
-    if limits.kv_blocks is None or limits.block_size is None:
-        return None
-    tokens = prompt
-    if state.profile.admission.test is not None:
-        word, extra = parse_need(state.profile.admission.test)
-        if word == "full":
-            if record.max_tokens is None:
-                return None
-            tokens = prompt + record.max_tokens
-        elif word == "known":
-            tokens = prompt + extra
-    return -(-tokens // limits.block_size) > limits.kv_blocks
+    return None if limits.kv_blocks is None or limits.block_size is None else False

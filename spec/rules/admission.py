@@ -57,7 +57,7 @@ class Order(Rule):
         if first is None or first.id == record.id:
             self.checked += 1
             return
-        if self.profile.admission.order == "fair" and line.least_served(record):
+        if self.profile.admission.order == "fair" and line.least_served(record.tenant):
             mine = line.first_of(record.tenant)
             if mine is None or mine.id == record.id:
                 self.checked += 1
@@ -120,8 +120,10 @@ def _place(rule: Rule, record: Request) -> str:
         return f"priority {record.priority}, arrival {record.number}"
     if order == "sjf":
         return f"work {(record.prompt or 0) + (record.max_tokens or 0)}, arrival {record.number}"
-    if order == "fair" and rule.line.counters is not None:
-        return f"tenant {record.tenant} at {rule.line.counters.of(record.tenant):g}, arrival {record.number}"
+    if order == "fair" and rule.line.shares is not None:
+        return (
+            f"tenant {record.tenant} at {rule.line.shares.counter(record.tenant):g}, arrival {record.number}"
+        )
     return f"arrival {record.number}"
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.line import Counters
 from batchspec.spec.model import PARKED, RUNNING, WAITING, Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
@@ -154,7 +153,9 @@ class ServiceGap(Rule):
     def __init__(self, *args: Any) -> None:
         """No tenant is backlogged."""
         super().__init__(*args)
-        self._counters = Counters(self.state)
+        self._w_p: float = self.profile.value("fairness.w_p")
+        self._w_q: float = self.profile.value("fairness.w_q")
+        self._weights = self.profile.fairness.weights or {}
         self._service: dict[str | None, float] = {}
         self._queued: dict[str | None, int] = {}
         self._pairs: dict[tuple[str | None, str | None], list[float]] = {}
@@ -170,11 +171,11 @@ class ServiceGap(Rule):
     def before_admit(self, event: Event, record: Request | None) -> None:
         """The whole prompt counts once, at the first admission."""
         if record is not None and record.prompt is not None and record.first_admit is None:
-            self._serve(record.tenant, self._counters.w_p * record.prompt)
+            self._serve(record.tenant, self._w_p * record.prompt)
 
     def emitted(self, record: Request, tokens: int, member: Member | None) -> None:
         """Each output token counts as it is emitted."""
-        self._serve(record.tenant, self._counters.w_q * tokens)
+        self._serve(record.tenant, self._w_q * tokens)
 
     def after_arrive(self, event: Event, record: Request | None) -> None:
         """The longest input of the trace sets the bound."""
@@ -182,7 +183,9 @@ class ServiceGap(Rule):
             self._longest = max(self._longest, record.prompt)
 
     def _serve(self, tenant: str | None, units: float) -> None:
-        self._service[tenant] = self._service.get(tenant, 0.0) + units / self._counters.weight(tenant)
+        self._service[tenant] = self._service.get(tenant, 0.0) + units / self._weights.get(
+            tenant or "", self._weights.get("*", 1)
+        )
 
     def closing(self, event: Event | None) -> None:
         """Follow the difference of each pair that is backlogged, and its extremes."""
@@ -210,7 +213,7 @@ class ServiceGap(Rule):
         """The first spread beyond 2U, now that the longest input is known."""
         limits = self.profile.limits
         size = (limits.kv_blocks or 0) * (limits.block_size or 0)
-        bound = 2 * max(self._counters.w_p * self._longest, self._counters.w_q * size)
+        bound = 2 * max(self._w_p * self._longest, self._w_q * size)
         for spread, step, row, pair in self._records:
             if spread > bound:
                 self.flag(
