@@ -10,6 +10,7 @@ settings.register_profile("long", derandomize=True, deadline=None, database=None
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the long tests, with more examples each")
+    parser.addoption("--rewrite", action="store_true", help="write what the scenarios now come out as")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -25,7 +25,8 @@
     6 step free=3
     end
 
-One line is one event, or one of four words. `#` at the start of a token begins a comment.
+One line is one event, or one of four words. `#` at the start of a token begins a comment. A line `----`
+ends the scenario: what follows is what somebody expects of it, and is not read.
 
     line     = "profile" NAME                      the header's profile
              | "header" { KEY "=" VALUE }          begins, outputs, clock, started_at, hash_block,
@@ -71,6 +72,9 @@ from batchspec.traces.trace import Trace
 MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_ROWS: Final = 1_000_000
 """A scenario is written by hand: more text or more repeated rows are refused."""
+
+EXPECTATION: Final = "----"
+"""The line that ends a scenario; below it stands what somebody expects of it."""
 
 ALIASES: Final = {
     "prompt": "prompt_tokens",
@@ -131,6 +135,8 @@ def parse_scenario(text: str, name: str = "scenario") -> Trace:
         raise TraceError(f"{name}: longer than {MAX_BYTES} bytes; record a trace of this size as Parquet")
     draft = _Draft()
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
+        if line.rstrip() == EXPECTATION:
+            break
         try:
             if words := values.tokens(line):
                 _take(draft, number, words)
