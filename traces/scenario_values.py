@@ -89,9 +89,10 @@ def duration(token: str) -> int:
     if parts % places:
         raise ValueError(f"{shown(token)} is finer than a nanosecond")
     value = int(whole) * scale + parts // places
-    if value >= 2**63:
+    value = -value if sign else value
+    if not -(2**63) <= value < 2**63:
         raise ValueError(f"{shown(token)} does not fit 64 bits")
-    return -value if sign else value
+    return value
 
 
 def duration_text(value: int) -> str:
