@@ -15,6 +15,7 @@ from batchspec.replay import console
 from batchspec.replay.commands.check import check
 from batchspec.replay.commands.demo import demo
 from batchspec.replay.commands.imports import import_
+from batchspec.replay.commands.info import info
 from batchspec.replay.commands.profiles import profiles
 from batchspec.replay.commands.rules import rules
 from batchspec.replay.commands.simulate import simulate
@@ -39,6 +40,7 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     check: "Traces against the spec.",
     simulate: "The reference scheduler over a workload, as a trace.",
     import_: "Production records into a workload.",
+    info: "What a trace holds, and what can be judged.",
     rules: "The rules, and one explained.",
     profiles: "What each engine family promises.",
 }
@@ -66,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with suppress(AttributeError, ValueError):  # a stream that a test or a host program has put there
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        status = app(list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        status = app(words, prog_name="batchspec", standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else console.CONFORMS
     except (BatchspecError, _UsageError, OSError, MemoryError, KeyboardInterrupt, typer.Abort) as error:

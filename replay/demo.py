@@ -92,8 +92,8 @@ def _first(page: Page, records: list[Record], good: Run) -> None:
     page.gap()
     span_s = (records[-1].arrival_ns - records[0].arrival_ns) / 1e9
     page.wrap(
-        f"{count(len(records), 'request')} in {span_s:.1f} s of a code-completion service: Azure LLM "
-        f"inference trace 2023 (CC BY 4.0), prompts divided by {PROMPT_DIVISOR}",
+        f"Azure LLM inference trace 2023, code completion (CC BY 4.0): {count(len(records), 'request')} "
+        f"in {span_s:.1f} s, prompts divided by {PROMPT_DIVISOR}",
         first="workload   ",
     )
     page.wrap(_runs_on(), first="runs on    ")
