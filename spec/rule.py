@@ -106,6 +106,8 @@ class Rule:
 def _claimed(profile: Profile, premise: str) -> bool:
     path, _, values = premise.partition("=")
     claimed = profile.claim(path)
+    if claimed is None:
+        return False
     if values:
         return str(claimed).lower() in values.split("|")
-    return claimed is not None and claimed is not False
+    return claimed is not False
