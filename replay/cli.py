@@ -4,9 +4,11 @@ An error is exactly one line on standard error, never a traceback.
 """
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
@@ -79,6 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Typer ends the program itself when the reader of its help text has gone away.
     except SystemExit:
         return console.BROKEN_PIPE
+    # A fault of ours. A script still gets its one line and a status that is no verdict.
+    except Exception as error:
+        console.warn(f"internal error, please report it: {_place(error)}")
+        return console.UNUSABLE
 
 
 def _status(error: BaseException) -> int:
@@ -90,6 +96,12 @@ def _status(error: BaseException) -> int:
         return console.BROKEN_PIPE
     console.warn(_line(error))
     return console.UNUSABLE
+
+
+def _place(error: BaseException) -> str:
+    """What went wrong, and the line of ours that it went wrong in."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def _line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 PATIENCE_S: Final = 1.0
 """Work that ends sooner shows no bar."""
@@ -57,10 +57,10 @@ class Bar:
             if self._clock() - self._began < PATIENCE_S:
                 return
             self._shown = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TimeElapsedColumn(),
+                TimeRemainingColumn(),
                 console=self._screen,
                 transient=True,
             )

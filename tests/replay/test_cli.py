@@ -132,6 +132,7 @@ def test_a_family_of_rules_is_listed(capsys: pytest.CaptureFixture[str]) -> None
         (MemoryError(), 2, "out of memory"),
         (PermissionError(13, "Permission denied", "x.parquet"), 2, "x.parquet: Permission denied"),
         (OSError(28, "No space left on device"), 2, "No space left on device"),
+        (KeyError("r7"), 2, "internal error, please report it: KeyError: 'r7' (test_cli.py, line "),
     ],
 )
 def test_whatever_ends_the_work_ends_it_quietly(
