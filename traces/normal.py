@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from batchspec.spec.errors import TraceError
 from batchspec.spec.events import KINDS, REASONS, WITHOUT_REQUEST
-from batchspec.traces.schema import SIGNED, IdType, family, is_string, wanted
+from batchspec.traces.schema import SIGNED, IdType, family, is_list_view, is_string, wanted
 from batchspec.traces.text import nearest, one_line, shown
 
 EFFECT_BY_REASON: Final = ("preempt", "live")
@@ -169,6 +169,8 @@ def _converted(column: str, values: pa.Array, id_type: IdType, place: Place) -> 
 
 
 def _lists(column: str, values: pa.Array, place: Place) -> pa.Array:
+    if is_list_view(values.type):
+        values = values.cast(pa.large_list(values.type.value_type))
     longest = pc.max(pc.list_value_length(values)).as_py() or 0
     if longest > MAX_LIST:
         row = int(np.flatnonzero(pc.list_value_length(values).fill_null(0).to_numpy() == longest)[0])

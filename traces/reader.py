@@ -49,7 +49,7 @@ def open_any(path: str | Path) -> Trace | RecordTable:
     if not start:
         raise TraceError(f"{name}: empty file; a trace is a Parquet file with at least one row")
     line = start.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
-    if path.suffix.lower() == ".csv" and b"arrival_ns" in line:
+    if b"arrival_ns" in line.replace(b'"', b"").strip().split(b","):
         return read_records(path)
     for importer in IMPORTERS.values():
         if importer.detect(start, path):

@@ -10,7 +10,7 @@ from batchspec.spec.errors import TraceError
 from batchspec.spec.events import COLUMNS, Event, RequestId
 from batchspec.traces.header import Header
 from batchspec.traces.normal import Place, check_events, normal
-from batchspec.traces.rows import batch_of
+from batchspec.traces.rows import batch_of, id_type_of
 from batchspec.traces.schema import TRACE_SCHEMA, IdType, with_ids
 from batchspec.traces.text import one_line
 from batchspec.traces.writer import Writer, cannot_write
@@ -35,7 +35,10 @@ class Recorder:
         id_type: IdType | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Open the trace for writing. `id_type` is taken from the first id where it is None."""
+        """Open the trace for writing.
+
+        `id_type` None takes the type of the first id; a first row group without any id means strings.
+        """
         self.path = Path(path)
         self.header = header or Header()
         self.rows = 0
@@ -122,8 +125,7 @@ class Recorder:
 
     def _append(self, events: list[Event]) -> None:
         if self._id_type is None:
-            named = next((event.request for event in events if event.request is not None), "")
-            self._id_type = int if isinstance(named, int) else str
+            self._id_type = id_type_of(events) or str
         batch = batch_of(events, with_ids(TRACE_SCHEMA, self._id_type), self.rows, self._shown)
         place = Place(self._shown, self.rows)
         names = [name for name in COLUMNS if batch.column(name).null_count < len(events)]

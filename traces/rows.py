@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from batchspec.spec.errors import TraceError
+from batchspec.spec.events import Event
+from batchspec.traces.schema import IdType
 from batchspec.traces.text import one_line, shown
 
 MANY: Final = 1 << 20
@@ -70,6 +72,15 @@ def _lists_one_by_one(flat: Any, ends: list[int], valid: list[int], rows: int) -
     for row in range(rows):
         yield tuple(flat[at : ends[row]].tolist()) if row in there else None
         at = ends[row]
+
+
+def id_type_of(events: Iterable[Event]) -> IdType | None:
+    """`str` or `int`, from the first event that has an id; None if none has."""
+    for event in events:
+        named = event.cause if event.request is None else event.request
+        if named is not None:
+            return int if isinstance(named, int) else str
+    return None
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]], schema: pa.Schema, first: int, where: str) -> pa.RecordBatch:

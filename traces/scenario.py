@@ -110,7 +110,6 @@ _CONTINUE: Final = "+"
 class _Line:
     """One event line: its step range, and its columns by field of `Event`."""
 
-    number: int
     first: int
     last: int
     fields: dict[str, Any]
@@ -125,6 +124,7 @@ class _Draft:
     config: dict[str, Any] = field(default_factory=dict)
     integer_ids: bool = False
     lines: list[_Line] = field(default_factory=list)
+    rows: int = 0
     ended: bool = False
 
 
@@ -139,17 +139,17 @@ def parse_scenario(text: str, name: str = "scenario") -> Trace:
             break
         try:
             if words := values.tokens(line):
-                _take(draft, number, words)
+                _take(draft, words)
         except (ValueError, BatchspecError) as error:
             raise TraceError(f"{name}:{number}: {one_line(error)}") from None
     if not draft.lines:
         raise TraceError(f"{name}: no events at all; an event line is `STEP KIND REQUEST column=value`")
-    events = list(_events(draft.lines, name))
+    events = list(_events(draft.lines))
     header = Header.from_json(json.dumps({**draft.header, "config": draft.config}))
     return Trace.from_events(events, header, name)
 
 
-def _take(draft: _Draft, number: int, words: list[str]) -> None:
+def _take(draft: _Draft, words: list[str]) -> None:
     first, rest = words[0], words[1:]
     if draft.ended:
         raise ValueError("nothing may follow `end`")
@@ -162,7 +162,11 @@ def _take(draft: _Draft, number: int, words: list[str]) -> None:
             raise ValueError(f"`{first}` stands before the first event")
         _SETTINGS[first](draft, rest)
     elif first[0].isdigit() or first[0] == "-":
-        draft.lines.append(_line(number, words, draft.integer_ids))
+        line = _line(words, draft.integer_ids)
+        draft.rows += line.last - line.first + 1
+        if draft.rows > MAX_ROWS:
+            raise ValueError(f"over {MAX_ROWS} rows; record such a trace as Parquet")
+        draft.lines.append(line)
     else:
         raise ValueError(f"{shown(first)} is neither a step number nor cfg, profile, header or end")
 
@@ -231,10 +235,10 @@ def _pair(token: str) -> tuple[str, str]:
     return found
 
 
-def _line(number: int, words: list[str], integer_ids: bool) -> _Line:
+def _line(words: list[str], integer_ids: bool) -> _Line:
     first, dots, last = words[0].partition("..")
     start = values.integer(first)
-    line = _Line(number, start, values.integer(last) if dots else start, {})
+    line = _Line(start, values.integer(last) if dots else start, {})
     if start < 0 or line.last < start:
         raise ValueError(f"{shown(words[0])} is not a step, nor a range of steps that rises")
     if len(words) < 2 or words[1] not in KINDS:
@@ -293,18 +297,15 @@ def _identity(token: str, integer_ids: bool) -> RequestId:
     return values.integer(token) if integer_ids else values.text(token)
 
 
-def _events(lines: list[_Line], name: str) -> Iterator[Event]:
+def _events(lines: list[_Line]) -> Iterator[Event]:
     at: dict[RequestId | None, int] = {}
     drafts: dict[RequestId | None, int] = {}
-    clock = rows = begin = 0
+    clock = begin = 0
     while begin < len(lines):
         head = lines[begin]
         end = begin + 1
         while end < len(lines) and head.first < head.last and _same_range(lines[end], head):
             end += 1
-        rows += (head.last - head.first + 1) * (end - begin)
-        if rows > MAX_ROWS:
-            raise TraceError(f"{name}:{head.number}: over {MAX_ROWS} rows; record such a trace as Parquet")
         for step in range(head.first, head.last + 1):
             for line in lines[begin:end]:
                 fields = line.fields

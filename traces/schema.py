@@ -83,9 +83,14 @@ def is_integer(kind: pa.DataType) -> bool:
 
 
 def is_integer_list(kind: pa.DataType) -> bool:
-    """True for lists, large lists and fixed-size lists of integers."""
+    """True for lists of integers: plain, large, fixed-size and views."""
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(lists and is_integer(kind.value_type))
+    return bool((lists or is_list_view(kind)) and pa.types.is_integer(kind.value_type))
+
+
+def is_list_view(kind: pa.DataType) -> bool:
+    """True for list views, of either size."""
+    return bool(pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind))
 
 
 def accepts(column: str, kind: pa.DataType) -> bool:

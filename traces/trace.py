@@ -11,7 +11,7 @@ import pyarrow as pa
 from batchspec.spec.errors import TraceError
 from batchspec.spec.events import COLUMNS, KINDS, Event
 from batchspec.traces.header import Header
-from batchspec.traces.rows import batch_of
+from batchspec.traces.rows import batch_of, id_type_of
 from batchspec.traces.schema import TRACE_SCHEMA, IdType, with_ids
 from batchspec.traces.text import nearest, shown
 
@@ -105,8 +105,7 @@ class _Memory:
         self._events = events
         self._path = path
         self.num_rows = len(events)
-        named = next((event.request for event in events if event.request is not None), None)
-        self.id_type: IdType | None = None if named is None else int if isinstance(named, int) else str
+        self.id_type: IdType | None = id_type_of(events)
         self._kinds = dict(Counter(event.event for event in events))
         for kind in self._kinds:
             if kind not in KINDS:

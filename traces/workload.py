@@ -15,7 +15,7 @@ from batchspec.spec.events import RequestId
 from batchspec.spec.records import RECORD_COLUMNS, Record
 from batchspec.traces.header import Header
 from batchspec.traces.normal import Place, no_nulls, normal
-from batchspec.traces.parts import Parts
+from batchspec.traces.parts import Parts, find_parts, is_parquet
 from batchspec.traces.rows import batch_of, tuples
 from batchspec.traces.schema import SIGNED, WORKLOAD_SCHEMA, IdType, family, with_ids
 from batchspec.traces.text import one_line, shown
@@ -103,7 +103,8 @@ def read_records(path: str | Path) -> RecordTable:
     Raises `TraceError`, one line that names the file and the column or row at fault.
     """
     path = Path(path)
-    if path.suffix.lower() == ".csv":
+    parquet = path.is_dir() or path.suffix == ".parquet" or is_parquet(find_parts(path)[0])
+    if not parquet:
         return RecordTable(one_line(path), None, _Csv(path))
     parts = Parts(path, RECORD_COLUMNS)
     if "arrival_ns" not in parts.columns:
@@ -267,9 +268,12 @@ def _write_csv(path: Path, records: Iterator[Record]) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
+            # The csv module leaves a carriage return bare where rows end in a plain newline.
+            quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
             writer.writerow(RECORD_COLUMNS)
             for record in records:
-                writer.writerow([_csv_text(value) for value in record])
+                row = [_csv_text(value) for value in record]
+                (quoting if any("\r" in text for text in row) else writer).writerow(row)
                 count += 1
         partial.replace(path)
     except OSError as error:
