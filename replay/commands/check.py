@@ -10,7 +10,7 @@ import typer
 from batchspec.replay import console
 from batchspec.replay.checker import check as check_trace
 from batchspec.replay.claims import claimed, load_config, named_profile
-from batchspec.replay.progress import bar
+from batchspec.replay.progress import bar, counted
 from batchspec.replay.report.context import around
 from batchspec.replay.report.json import report_object, reports_object, to_json
 from batchspec.replay.report.page import Page, plain
@@ -148,7 +148,8 @@ def _judged(path: str, wanted: _Wanted) -> tuple[Trace, Report]:
 def _page(trace: Trace, report: Report, wanted: _Wanted, stretch: tuple[int, int | None] | None) -> Page:
     if stretch is not None:
         first, last = stretch
-        timeline = collect(trace.events(), first, last)
+        with bar(f"reading {plain(trace.path, 40)}", trace.num_rows) as shown:
+            timeline = collect(counted(trace.events(), shown), first, last)
         return timeline_page(timeline, report.findings, title=f"{report.trace}: {report.verdict}")
     sentences = {rule: kind.sentence for rule, kind in RULES.items()}
     command = shlex.join(("batchspec", "check", trace.path, *wanted.command))

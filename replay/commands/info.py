@@ -6,7 +6,9 @@ import typer
 
 from batchspec.replay.claims import claimed, load_config, named_profile
 from batchspec.replay.console import show
+from batchspec.replay.progress import bar, counted
 from batchspec.replay.report.info import records_page, trace_page
+from batchspec.replay.report.page import plain
 from batchspec.traces.reader import open_any
 from batchspec.traces.workload import RecordTable
 
@@ -33,4 +35,9 @@ def info(
         profile=None if profile is None else named_profile(profile),
         config=None if config is None else load_config(config),
     )
-    show(records_page(opened) if isinstance(opened, RecordTable) else trace_page(opened, claims))
+    with bar(f"reading {plain(trace, 40)}", opened.num_rows) as shown:
+        if isinstance(opened, RecordTable):
+            page = records_page(opened, counted(opened.records(), shown))
+        else:
+            page = trace_page(opened, claims, counted(opened.events(), shown))
+    show(page)

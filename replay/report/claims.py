@@ -1,5 +1,6 @@
 """A profile in sentences, from the option table: what is claimed, what is not, and where from."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
@@ -49,6 +50,7 @@ _WORDS: Final = {
     "front": "the front of the queue",
     "back": "the back of the queue",
 }
+_WIDEST: Final = 24
 _WHOLE: Final[dict[tuple[str, Any], str]] = {
     ("preemption.mode", "none"): "nobody is preempted",
     ("preemption.resume", "arrival"): "a preempted request returns to its place by arrival",
@@ -58,6 +60,9 @@ _WHOLE: Final[dict[tuple[str, Any], str]] = {
 }
 """Sentences for values that the option's own sentence does not carry well."""
 
+# "1 more passes" is one pass; a verb that follows its noun goes with it.
+_ONE: Final = re.compile(r"\b(1 (?:\w+ )?)(pass|\w+?)(?:(?<=pass)es|(?<!pass)s)\b( are| run| wait| pass)?")
+_IS: Final = {" are": " is", " run": " runs", " wait": " waits", " pass": " passes"}
 _NEEDS: Final = {
     "step": "this step's tokens",
     "known": "all known tokens",
@@ -81,7 +86,25 @@ def sentence(path: str, value: Any) -> str:
         word, _, extra = str(value).partition("+")
         more = f" and {extra} more" if extra else ""
         return says.format(_NEEDS[word] + more)
-    return says.format(_worded(value)).replace(" 1 steps", " 1 step").replace(" 1 blocks", " 1 block")
+    if path == "fairness.rate_limits":
+        return "; ".join(_rate(tenant, limit) for tenant, limit in value.items())
+    if isinstance(value, int) and "{} ns" in says:
+        return says.replace("{} ns", duration(value))
+    text = says.format(_worded(value))
+    return _ONE.sub(lambda found: found[1] + found[2] + _IS.get(found[3], ""), text) if value == 1 else text
+
+
+def duration(nanoseconds: int) -> str:
+    """A duration in the largest unit that keeps it above one: `1.5 s`, `20 ms`, `7 ns`."""
+    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:,.10g} {unit}"
+    return f"{nanoseconds} ns"
+
+
+def _rate(tenant: str, limit: Mapping[str, int]) -> str:
+    who = "each tenant" if tenant == "*" else f"tenant {tenant}"
+    return f"{who} may send {limit['requests']:,} requests in {duration(limit['per_ns'])}"
 
 
 def claims_of(profile: Profile) -> dict[str, Any]:
@@ -110,10 +133,10 @@ def profile_page(profile: Profile, extends: str | None = None) -> Page:
         if rows:
             page.gap()
             page.add((f"[{group}]", "bold"))
-            widths = [max(len(row[index]) for row in rows) for index in (0, 1)]
+            widths = [min(max(len(row[index]) for row in rows), _WIDEST) for index in (0, 1)]
             for name, value, says in rows:
                 lead = f"{name:<{widths[0]}} = {value:<{widths[1]}}  "
-                page.wrap(says, indent=2, first=lead)
+                page.wrap(says, indent=2, first=lead, hang=sum(widths) + 5)
     page.gap()
     open_options = [
         f"{group}.{item.name}"
@@ -121,7 +144,7 @@ def profile_page(profile: Profile, extends: str | None = None) -> Page:
         for item in fields(kind)
         if f"{group}.{item.name}" not in claims and group != "limits"
     ]
-    page.wrap(", ".join(open_options), first="not claimed: ")
+    page.wrap(", ".join(open_options) or "nothing", first="not claimed: ")
     page.wrap("from the trace's header or --config, rules that need one are not checkable", first="limits: ")
     if profile.sources:
         page.gap()

@@ -1,19 +1,21 @@
 """What a trace or a request table holds, as a page."""
 
+from collections.abc import Iterable
+
 from batchspec.replay.checker import level_of
 from batchspec.replay.report.claims import claims_of, sentence
 from batchspec.replay.report.page import Page, count
 from batchspec.spec.catalogue import RULES
-from batchspec.spec.events import COLUMNS
+from batchspec.spec.events import COLUMNS, Event
 from batchspec.spec.profile import Profile
-from batchspec.spec.records import RECORD_COLUMNS
+from batchspec.spec.records import RECORD_COLUMNS, Record
 from batchspec.traces.header import Header
 from batchspec.traces.trace import Trace
 from batchspec.traces.workload import RecordTable
 
 
-def trace_page(trace: Trace, claims: Profile | None) -> Page:
-    """Level, events, columns, span, claims, and which rules can be judged. Reads the trace once."""
+def trace_page(trace: Trace, claims: Profile | None, events: Iterable[Event]) -> Page:
+    """Level, sizes, columns, span, claims, and which rules can be judged. `events` are the trace's own."""
     page = Page()
     kinds = frozenset(trace.kinds) | ({"output"} if trace.outputs_recorded else set())
     end = "complete" if trace.complete else "cut, or still being written"
@@ -23,7 +25,7 @@ def trace_page(trace: Trace, claims: Profile | None) -> Page:
     low: int | None = None
     high: int | None = None
     before = None
-    for event in trace.events():
+    for event in events:
         steps += event.step != before
         before = event.step
         requests += event.event in ("arrive", "live")
@@ -43,14 +45,14 @@ def trace_page(trace: Trace, claims: Profile | None) -> Page:
     return page
 
 
-def records_page(table: RecordTable) -> Page:
-    """Rows, columns and span of a request table. Reads it once."""
+def records_page(table: RecordTable, records: Iterable[Record]) -> Page:
+    """Rows, columns and span of a request table. `records` are the table's own."""
     page = Page()
     page.add(f"{table.path}: ", ("table of requests, level L0", "bold"))
     _header(page, table.header)
     first = last = None
     prompts = outputs = 0
-    for record in table.records():
+    for record in records:
         first = record.arrival_ns if first is None else min(first, record.arrival_ns)
         last = record.arrival_ns if last is None else max(last, record.arrival_ns)
         prompts += record.prompt_tokens or 0
