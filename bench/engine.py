@@ -15,6 +15,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -25,6 +26,7 @@ from batchspec.engine.options import engine_profile
 from batchspec.engine.sequence import Request
 from batchspec.engine.tape import Tape
 from batchspec.engine.weights import random_weights
+from batchspec.spec.profile import Profile
 
 SIZES = ((2, 64, 4, 2, 1000, 32, 8), (4, 256, 8, 4, 8000, 48, 16), (8, 512, 8, 4, 8000, 24, 16))
 """Layers, hidden, heads, key heads, vocabulary, requests, batch."""
@@ -150,6 +152,10 @@ def against_transformers(sizes: list[int], threads: list[int], repeat: int) -> N
         other.stop()  # type: ignore[attr-defined]
 
 
+def _serve(model: Model, profile: Profile, requests: list[Request]) -> None:
+    Engine(model, profile).complete(requests)
+
+
 def against_the_floor(sizes: list[int], repeat: int) -> None:
     """How much of the engine's time its own matmuls account for, run alone on the same rows."""
     print("\nThe floor: the run's matmuls alone, weights streamed, no attention, one thread")
@@ -185,9 +191,7 @@ def against_the_floor(sizes: list[int], repeat: int) -> None:
                         layer.down(inner)
                     model.head(wide[:emitted])
 
-        def whole(model: Model = model, requests: list[Request] = requests) -> None:
-            Engine(model, profile).complete(requests)
-
+        whole = partial(_serve, model, profile, requests)
         pairs = [(cpu_seconds(whole), cpu_seconds(floor)) for _ in range(repeat)]
         mine, least = (statistics.median(side) for side in zip(*pairs, strict=True))
         print(f"{layers}/{hidden}/{vocab:<6} engine {mine:.2f} s, floor {least:.2f} s, x{mine / least:.2f}")

@@ -19,7 +19,7 @@ PREEMPTIONS: Final = ("none", "recompute", "swap")
 def engine_profile(
     mode: str = "continuous",
     order: str = "fcfs",
-    preemption: str = "recompute",
+    preempt: str = "recompute",
     *,
     max_seqs: int = 16,
     token_budget: int = 256,
@@ -32,7 +32,7 @@ def engine_profile(
     Without preemption a request holds the blocks of its whole life from the start, since nothing
     could make room for it later.
     """
-    need = "full" if preemption == "none" else "known"
+    need = "full" if preempt == "none" else "known"
     victim = "least-urgent" if order == "priority" else "latest-admitted"
     claims: dict[str, dict[str, object]] = {
         "limits": {
@@ -43,11 +43,11 @@ def engine_profile(
         },
         "batching": {"mode": mode},
         "admission": {"order": order, "test": need, "reserve": need},
-        "preemption": {"mode": preemption, "victim": victim},
+        "preemption": {"mode": preempt, "victim": victim},
     }
     if mode != "continuous":
         claims["admission"]["work_conserving"] = mode == "static"
-    if preemption == "swap":
+    if preempt == "swap":
         claims["limits"]["host_blocks"] = kv_blocks
     if mode == "dynamic":
         claims["batching"]["window_ns"] = 50_000_000
@@ -158,8 +158,9 @@ class Options:
             )
         if self.preemption == "none" and (self.test[0] != "full" or self.reserve[0] != "full"):
             raise EngineError('preemption.mode "none" needs admission.test and reserve "full"')
-        sizes = {"step": 0, "known": 1, "full": 2}
-        if (sizes[self.reserve[0]], self.reserve[1]) > (sizes[self.test[0]], self.test[1]):
+        rank = {"step": 0, "known": 1, "full": 2}
+        more = rank[self.reserve[0]] > rank[self.test[0]]
+        if more or (self.reserve[1] and (self.reserve[0], self.reserve[1]) > self.test):
             raise EngineError("admission.reserve must not ask for more than admission.test")
         if not self.chunked and self.preemption == "recompute":
             longest = self.max_model_len

@@ -10,8 +10,8 @@ length. A removed request stays in the heap as a dead entry and is passed over w
 | `priority` | the most urgent, then the earliest arrival |
 | `fair` | the earliest arrival of the tenant that was served least (virtual token counter, OSDI 2024) |
 
-Preempted requests come back before new ones (`front`), as if they had just arrived (`back`) or at
-the place of their arrival (`arrival`). Under `priority` urgency goes before all of that.
+A sequence's `place` is that of its arrival. Preempted requests come back before new ones (`front`), at
+that place (`arrival`), or as if they had just arrived (`back`). Urgency goes before all of that.
 """
 
 from collections.abc import Callable, Mapping
@@ -94,12 +94,10 @@ class OrderedQueue:
         """The key follows from `order` and `resume`."""
         self._heap = _Heap()
         self._key = _key_of(options)
-        self._returns = 0
 
     def push(self, sequence: Sequence) -> None:
         """See `Queue`."""
-        self._returns += 1
-        self._heap.push(self._key(sequence, self._returns), sequence)
+        self._heap.push(self._key(sequence), sequence)
 
     def peek(self) -> Sequence | None:
         """See `Queue`."""
@@ -127,25 +125,20 @@ class OrderedQueue:
 
 def urgency(options: Options) -> Callable[[Sequence], int]:
     """A number that is lower for a more urgent request; a request without priority counts as 0."""
-    if options.order != "priority":
-        return lambda sequence: 0
     sign = -1 if options.urgent_high else 1
     return lambda sequence: sign * (sequence.request.priority or 0)
 
 
-def _key_of(options: Options) -> Callable[[Sequence, int], Key]:
+def _key_of(options: Options) -> Callable[[Sequence], Key]:
     urgent = urgency(options)
-    shortest, resume = options.order == "sjf", options.resume
+    front, order = options.resume == "front", options.order
 
-    def key(sequence: Sequence, pushed: int) -> Key:
-        rank = urgent(sequence)
-        if sequence.status is Status.PREEMPTED and resume == "front":
+    def key(sequence: Sequence) -> Key:
+        rank = urgent(sequence) if order == "priority" else 0
+        if front and sequence.status is Status.PREEMPTED:
             return (rank, 0, sequence.first_admitted)
-        late = sequence.status is Status.PREEMPTED and resume == "back"
-        # Pushes count on: an arrival of today stands behind a return of yesterday.
-        place = (1, pushed) if resume == "back" and (late or not shortest) else (0, sequence.arrived)
-        work = sequence.prompt_len + sequence.limit if shortest else 0
-        return (rank, 1, work, *place)
+        work = sequence.prompt_len + sequence.limit if order == "sjf" else 0
+        return (rank, 1, work, sequence.place)
 
     return key
 
@@ -165,7 +158,6 @@ class FairQueue:
         self._weights: Mapping[str, float] = value("fairness.weights") or {}
         self._lift: bool = value("fairness.lift")
         self._front = options.resume == "front"
-        self._back = options.resume == "back"
         self._returned = _Heap()
         self._tenants: dict[str, _Heap] = {}
         self._counters: dict[str, float] = {}
@@ -173,11 +165,9 @@ class FairQueue:
         self._offered: dict[str, tuple[float, int]] = {}
         self._last: str | None = None
         self._waiting = 0
-        self._returns = 0
 
     def push(self, sequence: Sequence) -> None:
         """See `Queue`."""
-        self._returns += 1
         if self._comes_back(sequence):
             self._returned.push((sequence.first_admitted,), sequence)
             return
@@ -185,7 +175,7 @@ class FairQueue:
         heap = self._tenants.setdefault(tenant, _Heap())
         if not heap.alive:
             self._wake(tenant)
-        heap.push((self._returns if self._back else sequence.arrived,), sequence)
+        heap.push((sequence.place,), sequence)
         self._waiting += 1
         self._offer(tenant)
 
@@ -246,11 +236,11 @@ class FairQueue:
     def _least(self) -> str | None:
         """The waiting tenant with the least counter; ties go to the earliest head."""
         while self._order:
-            counter, arrived, tenant = self._order[0]
-            if self._offered.get(tenant) != (counter, arrived):
+            counter, place, tenant = self._order[0]
+            if self._offered.get(tenant) != (counter, place):
                 heappop(self._order)  # a better place was offered since
                 continue
-            if self._place(tenant) == (counter, arrived):
+            if self._place(tenant) == (counter, place):
                 return tenant
             # Stale: counters only grow and heads only get later, so the true place is further down.
             heappop(self._order)

@@ -43,12 +43,13 @@ class Scheduler:
         self._write = tape.rows.append if tape is not None else None
         self._slots = list(range(options.max_seqs - 1, -1, -1))
         self._host = list(range(options.host_blocks - 1, -1, -1))
-        self._arrivals = 0
+        self._places = 0
         self._admissions = 0
         self._ages: list[tuple[int, int, Sequence]] = []
         self._refused: list[tuple[Sequence, str]] = []
         self._batch_size = 0
         self._preempted_now = False
+        self._num_preempted = 0
 
     @property
     def num_waiting(self) -> int:
@@ -64,8 +65,8 @@ class Scheduler:
 
     def add(self, request: Request) -> Sequence:
         """Take in a request; where it can never run, this step's decisions begin with its rejection."""
-        sequence = Sequence(request, self._arrivals, self.options.max_model_len)
-        self._arrivals += 1
+        sequence = Sequence(request, self._places, self.options.max_model_len)
+        self._places += 1
         if self._write:
             asked = (sequence.prompt_len, sequence.limit, request.priority, request.tenant)
             self._write((rows.ARRIVE, self.step, request.id, self.now, *asked))
@@ -101,7 +102,9 @@ class Scheduler:
         self._refused.clear()
         if self.running:
             self._plan_running(plan)
-        if self._may_admit():
+        else:
+            self._batch_size = 0
+        if len(self._queue):
             self._plan_waiting(plan)
         if self.options.mode != "continuous":
             self._pad(plan)
@@ -216,6 +219,10 @@ class Scheduler:
             victim.computed = 0
         self._leave(victim)
         victim.status = Status.PREEMPTED
+        self._num_preempted += 1
+        if self.options.resume == "back":
+            victim.place = self._places
+            self._places += 1
         self._queue.push(victim)
         if self.options.mode == "dynamic":
             self._note_age(victim)
@@ -234,43 +241,54 @@ class Scheduler:
 
     # Waiting requests
 
-    def _may_admit(self) -> bool:
-        options = self.options
+    def _room(self) -> int:
+        """How many requests the mode lets in now, memory and budget aside."""
+        options, there = self.options, min(len(self._queue), self.options.max_seqs)
         if self._preempted_now and not options.admit_after_preempt:
-            return False
+            return 0
         if options.mode == "continuous":
-            return True
+            return there
         if self.running:
-            return False
-        if options.mode == "static" or not self._queue:
-            return True
+            return 0
         deadline = self.next_deadline()
-        full = len(self._queue) >= options.max_seqs or len(self._queue) in options.preferred
-        return full or (deadline is not None and self.now >= deadline)
+        if options.mode == "static" or deadline is None or self._num_preempted:
+            return there
+        if options.window_ns and self.now >= deadline:
+            return there
+        sizes = options.preferred or (options.max_seqs,)
+        return max((size for size in sizes if size <= there), default=0 if options.window_ns else there)
 
     def _plan_waiting(self, plan: Plan) -> None:
+        room = self._room()
         passed: list[tuple[Sequence, Key]] = []
-        limit = self.options.skip_ahead
-        while self._slots and plan.tokens < self.options.token_budget:
+        while room and self._slots and plan.tokens < self.options.token_budget:
             sequence = self._queue.peek()
             if sequence is None:
                 break
             if self._outgrown(sequence):
                 self._abort(sequence, "memory")
-                continue
-            if self._admit(plan, sequence):
+            elif self._admit(plan, sequence):
+                room -= 1
                 for other, _ in passed:
                     other.passed_by += 1
-            elif self.options.skip and len(passed) < LOOK_AHEAD:
+            elif self._may_pass(sequence, len(passed)):
                 passed.append((sequence, self._queue.set_aside(sequence)))
             else:
                 break
+            limit = self.options.skip_ahead
             if limit is not None and any(other.passed_by >= limit for other, _ in passed):
                 break
         for sequence, place in passed:
             self._queue.put_back(sequence, place)
-        if self.options.mode != "continuous":
-            self._batch_size = len(self.running) or self._batch_size
+        if self.options.mode != "continuous" and plan.sequences:
+            self._batch_size = max(self._batch_size, len(self.running))
+
+    def _may_pass(self, sequence: Sequence, passed: int) -> bool:
+        """May the requests behind one that does not fit be looked at?"""
+        if not self.options.skip or passed >= LOOK_AHEAD:
+            return False
+        # Who was preempted comes back first: nobody may pass it.
+        return sequence.status is Status.WAITING or self.options.resume != "front"
 
     def _admit(self, plan: Plan, sequence: Sequence) -> bool:
         """Let `sequence` join the batch and this step, if everything it needs is there."""
@@ -301,6 +319,7 @@ class Scheduler:
 
     def _enter(self, plan: Plan, sequence: Sequence, cached: int, hits: list[int]) -> None:
         again = sequence.status is Status.PREEMPTED
+        self._num_preempted -= again
         sequence.status = Status.RUNNING
         sequence.computed = cached
         sequence.slot = self._slots.pop()
@@ -392,6 +411,7 @@ class Scheduler:
             self._leave(sequence)
         else:
             self._queue.remove(sequence)
+            self._num_preempted -= sequence.status is Status.PREEMPTED
             self._host += sequence.host_blocks
             sequence.host_blocks = []
         self._forget(sequence, reason)

@@ -59,6 +59,7 @@ class Sequence:
         "limit",
         "margins",
         "passed_by",
+        "place",
         "prompt_len",
         "request",
         "seen_ns",
@@ -87,6 +88,7 @@ class Sequence:
         self.first_admitted = -1
         self.entry: Any = None
         self.passed_by = 0
+        self.place = arrived
         self.seen_ns = -1
         self.margins: list[float] | None = None
 
