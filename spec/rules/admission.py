@@ -309,6 +309,7 @@ class NeverFit(Rule):
     def closing(self, event: Event | None) -> None:
         """Count the steps in which the same hopeless request is next, or runs alone."""
         record = self._hopeless()
+        self._settle()
         if record is None:
             if self.state.next_in_line is not None:
                 self.checked += 1
@@ -317,6 +318,19 @@ class NeverFit(Rule):
         key = (record.id, record.number)
         self._count = self._count + 1 if key == self._next else 1
         self._next = key
+
+    def _settle(self) -> None:
+        """A hopeless request that has ended in time is one instance."""
+        if self._next is None:
+            return
+        record = self.state.live.get(self._next[0])
+        if record is None or record.number != self._next[1]:
+            self.checked += 1 if self._next not in self._told else 0
+            self._next, self._count = None, 0
+
+    def over(self, complete: bool) -> None:
+        """An end in the last step counts."""
+        self._settle()
 
     def _hopeless(self) -> Request | None:
         state = self.state
@@ -372,6 +386,7 @@ class NeedlessWait(Rule):
         super().__init__(*args)
         self._next: tuple[RequestId, int] | None = None
         self._count = 0
+        self._fit_text = ""
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
@@ -402,19 +417,20 @@ class NeedlessWait(Rule):
         key = (request, record.number)
         self._count = self._count + 1 if key == self._next else 1
         self._next = key
+        self._fit_text = state.fit_text
 
     def opened(self, event: Event) -> None:
         """The bound has run out."""
         if self._next is None or self._count != self.patience:
             return
         record = self.state.live.get(self._next[0])
-        if record is None or self.state.mode == "dynamic":
+        if record is None or record.number != self._next[1] or self.state.mode == "dynamic":
             return
         self.flag(
             f"{record.id} is next in line and has fitted for {self._count} steps without being admitted",
             record.id,
             expected=f"its admission within {self.patience} steps",
-            observed=f"still {record.state}" + self.state.fit_text,
+            observed=f"still {record.state}" + self._fit_text,
         )
         self._count += 1
 

@@ -25,9 +25,12 @@ class Forbidden(Rule):
     premise = ("preemption.mode=none",)
     source = "Orca (OSDI'22) OR3; TensorRT-LLM GUARANTEED_NO_EVICT; VTC VT4"
 
+    def opened(self, event: Event) -> None:
+        """Each step is one instance."""
+        self.checked += 1
+
     def before_preempt(self, event: Event, record: Request | None) -> None:
         """Any is one too many."""
-        self.checked += 1
         self.flag(
             f"{event.request} is preempted under a profile without preemption",
             event.subject,
@@ -262,7 +265,8 @@ class Useful(Rule):
         if cause == record.id or self.state.keeps_blocks:
             return
         gave: bool | None = None
-        if self._held is not None and record.blocks is not None:
+        counted = self.state.has_blocks or self.state.has_ids
+        if counted and self._held is not None and record.blocks is not None:
             gave = record.blocks < self._held
         waits = self.state.state_of(cause) != RUNNING
         until = event.step + self.state.slot_lag

@@ -23,9 +23,10 @@ class Backwards(Rule):
     def fell(self, event: Event, before: int) -> None:
         """The checker saw a smaller step number than the one before."""
         self.flag(
-            f"step {event.step} comes after step {before}",
+            f"the step number falls from {before} to {event.step}",
             expected=f"a step of at least {before}",
-            observed=f"step {event.step}",
+            observed=f"step {event.step} after step {before}",
+            step=event.step,
         )
 
     def opened(self, event: Event) -> None:
