@@ -39,8 +39,6 @@ class Rule:
     kind: ClassVar[Kind] = "always"
     level: ClassVar[str] = "L1"
     source: ClassVar[str]
-    passing: ClassVar[str] = ""
-    failing: ClassVar[str] = ""
     repairs: ClassVar[bool] = False
     opt_in: ClassVar[bool] = False
 

@@ -5,9 +5,12 @@ from typing import Annotated
 import typer
 
 from batchspec.replay.console import show
-from batchspec.replay.report.catalogue import catalogue_page, rule_page
+from batchspec.replay.examples import judged
+from batchspec.replay.report.catalogue import add_finding, catalogue_page, rule_page
+from batchspec.replay.report.context import around
 from batchspec.replay.selection import chosen
 from batchspec.spec.catalogue import RULES
+from batchspec.spec.examples import example
 
 
 def rules(
@@ -20,7 +23,13 @@ def rules(
     Example:  batchspec rules slots/reuse
     """
     if name is not None and name in RULES:
-        show(rule_page(RULES[name]))
+        shown = example(name)
+        page = rule_page(RULES[name], shown)
+        if shown is not None:
+            trace, report = judged(shown.failing, name)
+            first = next(finding for finding in report.findings if finding.rule == name)
+            add_finding(page, first, around(trace, [first]).get(first.row or 0))
+        show(page)
         return
     wanted = RULES if name is None else chosen([name])
     show(catalogue_page(RULES[rule] for rule in wanted))

@@ -1,14 +1,19 @@
 """The catalogue of rules: a list, and one rule explained with a passing and a failing trace."""
 
-import textwrap
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
 from batchspec.replay.report.claims import sentence
+from batchspec.replay.report.context import Stretch
 from batchspec.replay.report.page import Page, count
-from batchspec.spec.profile import option_says
+from batchspec.replay.report.text import finding_lines
+from batchspec.spec.catalogue import RULES
+from batchspec.spec.events import COLUMNS, KINDS
+from batchspec.spec.examples import Example
+from batchspec.spec.profile import Profile, option_says
 from batchspec.spec.rule import Rule
+from batchspec.spec.verdict import Finding
 
 _KINDS: Final = {
     "always": "holds at every event",
@@ -44,8 +49,8 @@ def catalogue_page(rules: Iterable[type[Rule]]) -> Page:
     return page
 
 
-def rule_page(rule: type[Rule]) -> Page:
-    """What `batchspec rules ID` prints."""
+def rule_page(rule: type[Rule], example: Example | None = None) -> Page:
+    """What `batchspec rules ID` prints; `add_finding` says how its failing trace is reported."""
     page = Page()
     page.add((rule.id, "bold"))
     page.wrap(rule.sentence, indent=2)
@@ -54,21 +59,38 @@ def rule_page(rule: type[Rule]) -> Page:
     page.wrap(f"{rule.level}: {_LEVELS[rule.level]}", indent=2, first="level:    ")
     if rule.opt_in:
         page.wrap(f"only on request (--rule {rule.id})", indent=2, first="judged:   ")
-    claims = [_premise(item) for item in rule.premise] or ["none: judged under every profile"]
+    # Without any claim and any column `missing` says whatever else the rule asks for.
+    needs = rule.missing(Profile(), frozenset(), frozenset()) if example else ()
+    options = [item for item in needs if "." in item and item not in rule.premise]
+    columns = [item for item in needs if "." not in item]
+    claims = [_premise(item) for item in (*rule.premise, *options)] or ["none: judged under every profile"]
     for number, claim in enumerate(claims):
         page.wrap(claim, indent=2, first="claims:   " if not number else " " * 10)
-    page.wrap(", ".join(rule.columns) or "step and event", indent=2, first="columns:  ")
+    page.wrap(", ".join(columns) or "step and event", indent=2, first="columns:  ")
     page.wrap(rule.source, indent=2, first="source:   ")
-    for title, text in (("a trace that passes", rule.passing), ("a trace that fails", rule.failing)):
-        if text:
-            page.gap()
-            page.add((f"{title}:", "bold"))
-            for line in textwrap.dedent(text).strip().splitlines():
-                page.add(line, indent=4)
-    if rule.failing:
+    if example is None:
+        lacking = ", ".join(rule.missing(Profile(), frozenset(COLUMNS), frozenset(KINDS)))
+        page.wrap(f"none: no trace can show it; needs {lacking}", indent=2, first="example:  ")
+        return page
+    for title, text in (("a trace that passes", example.passing), ("a trace that fails", example.failing)):
         page.gap()
-        page.add("Save one as scenario.txt and see:  batchspec check scenario.txt")
+        page.add((f"{title}:", "bold"))
+        for line in text.splitlines():
+            page.add(line, indent=4)
     return page
+
+
+def add_finding(page: Page, finding: Finding, stretch: Stretch | None) -> None:
+    """Add what a check says of the failing trace."""
+    command = f"batchspec check scenario.txt{_on_request(finding.rule)}"
+    page.gap()
+    page.add(("what a check says of it", "bold"), f" (save it as scenario.txt: {command}):")
+    page.gap()
+    finding_lines(page, finding, None, stretch, command)
+
+
+def _on_request(rule_id: str) -> str:
+    return f" --rule {rule_id}" if RULES[rule_id].opt_in else ""
 
 
 def _premise(item: str) -> str:

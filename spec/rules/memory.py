@@ -159,7 +159,7 @@ class Waste(Rule):
     sentence = (
         "A request's blocks grow to what the pass, the lookahead or its reservation needs, and no further."
     )
-    premise = ("limits.block_size", "admission.reserve=step|known|full|known+1|known+2|known+3|known+4")
+    premise = ("limits.block_size", "admission.reserve")
     columns = ("start", "tokens", "blocks", "prompt_tokens")
     level = "L2"
     source = "vLLM (SOSP'23) §4.3, VL5; vLLM PR 10730 (block table past the longest sequence)"
