@@ -148,7 +148,8 @@ class FairQueue:
 
     A tenant's counter grows by w_p a prompt token at admission and by w_q an emitted token, over the
     tenant's weight. A tenant that wakes is lifted to the least counter among those waiting, or, where
-    nobody waits, to that of the tenant that left the queue last: idleness earns no credit.
+    nobody waits, to that of the tenant that left the queue last: idleness earns no credit. Waiting here
+    means not yet admitted: a preempted request neither wakes its tenant nor keeps it awake.
     """
 
     def __init__(self, options: Options) -> None:
@@ -163,6 +164,7 @@ class FairQueue:
         self._counters: dict[str, float] = {}
         self._order: list[tuple[float, int, str]] = []
         self._offered: dict[str, tuple[float, int]] = {}
+        self._new: dict[str, int] = {}
         self._last: str | None = None
         self._waiting = 0
 
@@ -173,8 +175,10 @@ class FairQueue:
             return
         tenant = sequence.request.tenant or ""
         heap = self._tenants.setdefault(tenant, _Heap())
-        if not heap.alive:
-            self._wake(tenant)
+        if sequence.status is Status.WAITING:
+            if tenant not in self._new:
+                self._wake(tenant)
+            self._new[tenant] = self._new.get(tenant, 0) + 1
         heap.push((sequence.place,), sequence)
         self._waiting += 1
         self._offer(tenant)
@@ -190,9 +194,11 @@ class FairQueue:
     def remove(self, sequence: Sequence) -> None:
         """See `Queue`."""
         self.set_aside(sequence)
-        tenant = sequence.request.tenant or ""
-        if not self._comes_back(sequence) and not self._tenants[tenant].alive:
-            self._last = tenant
+        if sequence.status is Status.WAITING:
+            tenant = self._last = sequence.request.tenant or ""
+            self._new[tenant] -= 1
+            if not self._new[tenant]:
+                del self._new[tenant]
 
     def set_aside(self, sequence: Sequence) -> Key:
         """See `Queue`."""
@@ -215,7 +221,7 @@ class FairQueue:
         """See `Queue`."""
         tenant = sequence.request.tenant or ""
         charge = self._prompt_charge * prompt + self._output_charge * outputs
-        weight = self._weights.get(tenant, 1)
+        weight = self._weights.get(tenant, self._weights.get("*", 1))
         self._counters[tenant] = self._counters.get(tenant, 0) + charge / weight
 
     def __len__(self) -> int:
@@ -229,7 +235,12 @@ class FairQueue:
         mine = self._counters.setdefault(tenant, 0)
         if not self._lift:
             return
-        least = self._least() if self._waiting else self._last
+        if not self._new:
+            least = self._last
+        elif self._front:
+            least = self._least()
+        else:  # the order then also holds preempted requests, whose tenants need not be waiting
+            least = min(self._new, key=self._counters.__getitem__)
         if least is not None:
             self._counters[tenant] = max(mine, self._counters[least])
 

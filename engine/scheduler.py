@@ -292,26 +292,30 @@ class Scheduler:
 
     def _admit(self, plan: Plan, sequence: Sequence) -> bool:
         """Let `sequence` join the batch and this step, if everything it needs is there."""
+        if sequence.host_blocks:
+            return self._admit_with(plan, sequence, [])
+        hits = self._hits(sequence)
+        # Taking over cached blocks can need more free blocks than a first chunk without them.
+        return self._admit_with(plan, sequence, hits) or bool(hits and self._admit_with(plan, sequence, []))
+
+    def _admit_with(self, plan: Plan, sequence: Sequence, hits: list[int]) -> bool:
         options, size = self.options, self.options.block_size
         n = len(sequence.tokens)
-        swapped = bool(sequence.host_blocks)
-        hits = [] if swapped else self._hits(sequence)
-        cached = sequence.computed if swapped else len(hits) * size
+        cached = sequence.computed if sequence.host_blocks else len(hits) * size
         count = min(n - cached, options.token_budget - plan.tokens)
         if count < n - cached and not options.chunked:
             return False
-        unheld = self.pool.unheld(hits)
-        test = self._blocks_for(options.test, sequence, cached + count) - len(hits) + unheld
+        # What others hold and this one takes over needs no free block.
+        gained = len(hits) - self.pool.unheld(hits)
+        reach = cached + count
+        test = self._blocks_for(options.test, sequence, reach)
+        held = max(self._blocks_for(options.reserve, sequence, reach), -(-reach // size))
         watermark = options.watermark if self.running else 0
-        if test + watermark > self.pool.num_free:
-            return False
-        reserved = self._blocks_for(options.reserve, sequence, cached + count)
-        covered = max(reserved, -(-(cached + count) // size))
-        if covered - len(hits) + unheld > self.pool.num_free:
+        if max(test + watermark, held) - gained > self.pool.num_free:
             return False
         self._queue.remove(sequence)
         self.pool.take_over(hits)
-        sequence.blocks = hits + self.pool.grant(covered - len(hits))
+        sequence.blocks = hits + self.pool.grant(held - len(hits))
         plan.grants.append(sequence)
         self._enter(plan, sequence, cached, hits)
         self._join(plan, sequence, count, None)
