@@ -205,7 +205,9 @@ class UseAfterRelease(Rule):
     def before_finish(self, event: Event, record: Request | None) -> None:
         """Blocks returned while something still touches them."""
         request = event.subject
-        if self._lag and event.event in ("finish", "abort"):
+        # Under `block_lag = "release"` an end returns only the ids that it states; else nothing yet.
+        waits = self._lag != "release" or event.block_ids is None
+        if self._lag and waits and event.event in ("finish", "abort"):
             return
         if event.event == "preempt" and (self.state.keeps_blocks or event.blocks):
             return
