@@ -49,8 +49,9 @@ def check(
     """Hold a trace against the spec under the claims of `profile` (None: no claim at all).
 
     `findings` is how many findings of each rule are listed, first ones first; all are counted. `rules`
-    restricts the rules judged. `progress` is called with (events so far, events in all). Raises
-    `TraceError` where the file turns out to be unreadable on the way.
+    restricts the rules judged; those that are judged on request only must be named there. `progress` is
+    called with (events so far, events in all). Raises `TraceError` where the file turns out to be
+    unreadable on the way.
     """
     walk = Walk(
         profile or Profile(),
@@ -114,7 +115,7 @@ class Walk:
         self._open = False
         self._decided_at = -1
         self._snapped_at = -1
-        chosen = [cls for name, cls in RULES.items() if rules is None or name in rules]
+        chosen = [cls for name, cls in RULES.items() if (not cls.opt_in if rules is None else name in rules)]
         self.missing = {cls.id: cls.missing(profile, columns, kinds) for cls in chosen}
         self.rules: dict[str, Rule] = {
             cls.id: cls(self.state, self.line, self._sink) for cls in chosen if not self.missing[cls.id]
@@ -124,7 +125,9 @@ class Walk:
         self._backwards = [rule for rule in active if isinstance(rule, Backwards)]
         anything = [rule.before_any for rule in active if hasattr(rule, "before_any")]
         self._before = {kind: (*anything, *_hooks(active, f"before_{kind}")) for kind in actions.EFFECTS}
+        self._before_schedule = self._before["schedule"]
         self._after = {kind: _hooks(active, f"after_{kind}") for kind in actions.EFFECTS}
+        self._after_schedule = self._after["schedule"]
         self._emitted = _hooks(active, "emitted")
         self._deciders = _hooks(active, "decided")
         self._closers = _hooks(active, "closing")
@@ -150,6 +153,20 @@ class Walk:
         kind = event.event
         if state.step_ns is None and event.time_ns is not None and kind not in ("arrive", "cancel"):
             state.step_ns = event.time_ns
+        if kind == "schedule":
+            # By far the most rows are this one: a running request in its next pass.
+            record = state.live.get(event.subject)
+            if record is not None and record.state == RUNNING:
+                self._subjects += 1
+                for hook in self._before_schedule:
+                    hook(event, record)
+                actions.schedule(state, event)
+                record = state.live[record.id]
+                for hook in self._after_schedule:
+                    hook(event, record)
+                if self._tainted or self._repaired:
+                    self._settle_taint(event)
+                return
         if kind == "step":
             for hook in self._before["step"]:
                 hook(event, None)

@@ -11,6 +11,7 @@ from batchspec.spec.rules import (
     lifecycle,
     liveness,
     memory,
+    plan,
     preemption,
     reported,
     slots,
@@ -31,6 +32,7 @@ _FAMILIES: Final = (
     fairness,
     liveness,
     reported,
+    plan,
 )
 
 RULES: Final[dict[str, type[Rule]]] = {rule.id: rule for family in _FAMILIES for rule in family.RULES}

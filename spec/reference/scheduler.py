@@ -89,6 +89,12 @@ class ReferenceScheduler:
         if self._parking.pop(request, None) is None:
             self._readied.append(request)
 
+    def ends_after(self, request: RequestId, outputs: int) -> None:
+        """Script the length of a live request's output anew: it stops after so many tokens."""
+        job = self._board.jobs.get(request)
+        if job is not None:
+            job.target = max(1, min(outputs, job.max_tokens))
+
     @property
     def idle(self) -> bool:
         """Whether nothing is live, in flight or to be told: the next step would be empty."""
