@@ -276,6 +276,7 @@ class Unwritten(Rule):
         """Nothing is written. A block's content: positions filled, pass that filled it, content key."""
         super().__init__(*args)
         self._same_pass = bool(self.profile.reuse.same_pass)
+        self._size = self.state.block_size or 1
         self._content: dict[int, tuple[int, int, int | None]] = {}
         self._undo: dict[RequestId, list[tuple[int, tuple[int, int, int | None] | None]]] = {}
 
@@ -289,14 +290,16 @@ class Unwritten(Rule):
         if not ids or record is None:
             return
         state = self.state
-        taken = min(taken_over(state.block_size, event), len(ids))
+        # Blocks that it kept through its preemption stand before those of this row.
+        kept = len(state.tables.get(record.id, ()))
+        taken = min(taken_over(state.block_size, event) - kept, len(ids))
         hashes = event.block_hashes or ()
         restored = record.swapped
         for index, block in enumerate(ids):
             if index >= taken or restored:
                 size = state.block_size or 1
-                whole = restored and (index + 1) * size <= (event.cached or 0)
-                self._content[block] = (size if whole else 0, -1, None)
+                back = min(size, max(0, (event.cached or 0) - index * size)) if restored else 0
+                self._content[block] = (back, -1, None)
                 continue
             self._judge(event, block, hashes[index] if index < len(hashes) else None)
 
@@ -343,30 +346,35 @@ class Unwritten(Rule):
 
     def after_schedule(self, event: Event, record: Request | None) -> None:
         """The pass writes [start, start + tokens) into its blocks."""
-        if record is None or event.start is None or event.tokens is None:
+        start, tokens = event.start, event.tokens
+        if record is None or start is None or tokens is None or start < 0:
             return
+        contents = self._content
         for block in event.block_ids or ():
-            self._content[block] = (0, -1, None)
-        size = self.state.block_size or 1
-        end = event.start + event.tokens
-        table = self.state.tables.get(record.id, ())
-        keys = iter(event.block_hashes or ())
-        undo = self._undo.setdefault(record.id, [])
-        for index in range(event.start // size, -(-end // size)):
-            if index >= len(table):
-                break
-            held = table[index]
-            if held is None:
-                continue
-            content = self._content.get(held)
-            filled, number, key = content or (0, -1, None)
-            low, high = max(event.start - index * size, 0), min(end - index * size, size)
-            undo.append((held, content))
-            if low <= filled and high > filled:
-                filled, number = high, event.pass_step
-                # New positions make new content; the key comes with the row that fills the block.
-                key = next(keys, None) if high == size else None
-            self._content[held] = (filled, number, key)
+            contents[block] = (0, -1, None)
+        table = self.state.tables.get(record.id)
+        if table is None:
+            return
+        size = self._size
+        end = start + tokens
+        index = start // size
+        keys = iter(event.block_hashes) if event.block_hashes else iter(())
+        undo = []
+        for held in table[index : -(-end // size)]:
+            if held is not None:
+                content = contents.get(held)
+                filled, number, key = content or (0, -1, None)
+                low, high = start - index * size, end - index * size
+                undo.append((held, content))
+                # The row that fills a block carries its key, also where a swap-in brought it in part.
+                filling = None
+                if high >= size:
+                    high, filling = size, next(keys, None)
+                if low <= filled < high:
+                    filled, number, key = high, event.pass_step, filling
+                contents[held] = (filled, number, key)
+            index += 1
+        self._undo[record.id] = undo
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """A membership that was taken back wrote nothing."""
