@@ -2,6 +2,7 @@
 
 import os
 import signal
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -154,7 +155,7 @@ def test_whatever_ends_the_work_ends_it_quietly(
 
 
 def test_a_reader_that_goes_away_ends_it_quietly() -> None:
-    command = f"{sys.executable} -m batchspec.replay profiles batchspec"
+    command = f"{shlex.quote(sys.executable)} -m batchspec.replay profiles batchspec"
     script = f"{command} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout in ("141\n", "0\n")  # 0: the whole page fitted into the pipe before it closed
