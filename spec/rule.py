@@ -58,7 +58,7 @@ class Rule:
 
         A premise is `group.option`, which must be claimed (and not false), or `group.option=a|b`.
         """
-        lacking = [item for item in cls.premise if not _claimed(profile, item)]
+        lacking = [item for item in cls.premise if not claimed(profile, item)]
         lacking += [item for item in cls.columns if item not in columns]
         return tuple(lacking + list(cls.needs(profile, columns, kinds)))
 
@@ -101,7 +101,8 @@ class Rule:
         self._sink(self, finding, about)
 
 
-def _claimed(profile: Profile, premise: str) -> bool:
+def claimed(profile: Profile, premise: str) -> bool:
+    """Whether a profile claims a premise: `group.option` (and not false), or `group.option=a|b`."""
     path, _, values = premise.partition("=")
     claimed = profile.claim(path)
     if claimed is None:
