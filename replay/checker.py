@@ -28,6 +28,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.trace import Trace
 
 Progress = Callable[[int, int], None]
+Observer = Callable[[State, Event], None]
 Waived = Callable[[Finding], bool]
 
 _SNAPSHOT_AT: Final = frozenset({"abort", "release", "finish", "output", "give", "transfer_end"})
@@ -45,13 +46,14 @@ def check(
     rules: Sequence[str] | None = None,
     waived: Waived | None = None,
     progress: Progress | None = None,
+    observe: Observer | None = None,
 ) -> Report:
     """Hold a trace against the spec under the claims of `profile` (None: no claim at all).
 
     `findings` is how many findings of each rule are listed, first ones first; all are counted. `rules`
     restricts the rules judged; those that are judged on request only must be named there. `progress` is
-    called with (events so far, events in all). Raises `TraceError` where the file turns out to be
-    unreadable on the way.
+    called with (events so far, events in all), `observe` with the books as they stand before each event,
+    and the event. Raises `TraceError` where the file turns out to be unreadable on the way.
     """
     walk = Walk(
         profile or Profile(),
@@ -63,12 +65,14 @@ def check(
         waived=waived,
     )
     total = trace.num_rows
-    if progress is None:
+    if progress is None and observe is None:
         walk.feed_all(trace.events())
     else:
         for event in trace.events():
+            if observe is not None:
+                observe(walk.state, event)
             walk.feed(event)
-            if walk.state.row % _PROGRESS_EVERY == 0:
+            if progress is not None and walk.state.row % _PROGRESS_EVERY == 0:
                 progress(walk.state.row, total)
     return walk.report(trace.path, trace.complete)
 
