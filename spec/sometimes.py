@@ -196,15 +196,14 @@ def _prompt_in_parts(events: Sequence[Event], profile: Profile) -> bool:
     return any(later and (part.start or 0) < prompts[part.request] - 1 for part, later in _parts(events))
 
 
-def _phases(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
+def _phases(events: Sequence[Event]) -> list[list[int]]:
     """Prefills and decodes of each step: a part that begins behind the prompt is a decode."""
     prompts = {event.request: event.prompt_tokens or 0 for event in events if event.event == "arrive"}
     steps: dict[int, list[int]] = {}
     for event in events:
         if event.event == "schedule":
             steps.setdefault(event.step, [0, 0])[(event.start or 0) >= prompts[event.request]] += 1
-    for prefills, decodes in steps.values():
-        yield prefills, decodes
+    return list(steps.values())
 
 
 def _mixes(events: Sequence[Event], profile: Profile) -> bool:
@@ -216,9 +215,10 @@ def _drafts(events: Sequence[Event], accepted: bool) -> bool:
     for event in events:
         if event.event == "schedule":
             drafts[event.subject] = event.drafts or 0
-        elif event.event == "output" and drafts.get(event.subject):
-            if (event.tokens or 0) > 1 if accepted else (event.tokens or 0) <= drafts[event.subject]:
-                return True
+        most = drafts.get(event.subject, 0)
+        emitted = event.tokens or 0
+        if event.event == "output" and most and (emitted > 1 if accepted else emitted <= most):
+            return True
     return False
 
 
@@ -292,14 +292,9 @@ def _hits(events: Sequence[Event], profile: Profile) -> bool:
 
 def _wasted_pass(events: Sequence[Event], profile: Profile) -> bool:
     """A pass whose member ends in the same step, from the pass before."""
-    members: set[tuple[int, RequestId]] = set()
-    for event in events:
-        if event.event == "schedule":
-            members.add((event.step, event.subject))
-        elif event.event == "finish" and (event.step, event.subject) in members:
-            if event.pass_step < event.step:
-                return True
-    return False
+    members = {(event.step, event.request) for event in events if event.event == "schedule"}
+    ends = (event for event in events if event.event == "finish" and event.pass_step < event.step)
+    return any((event.step, event.request) in members for event in ends)
 
 
 _ALL: Final = (
