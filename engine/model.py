@@ -55,9 +55,8 @@ class Model:
         self.layers = tuple(take.layer(index) for index in range(config.num_layers))
         self.norm = take("model.norm.weight")
         self.head = Matrix(self.embedding if config.tie_embeddings else take("lm_head.weight"))
-        self.rotations = rotations(config.rope, config.head_dim, config.max_positions).to(self.device)
-        if self.dtype == torch.float64:
-            self.rotations = self.rotations.to(torch.complex128)
+        turns = rotations(config.rope, config.head_dim, config.max_positions)
+        self.rotations = turns.to(self.device, _complex(self.dtype))
 
     @classmethod
     def from_folder(cls, folder: str | Path, device: str = "cpu", dtype: str = "float32") -> "Model":
@@ -129,7 +128,11 @@ def rotations(rope: Rope, width: int, positions: int) -> Tensor:
         blend = ((rope.original_positions / length - low) / (high - low)).clamp(0, 1)
         frequency = (1 - blend) * frequency / rope.factor + blend * frequency
     angles = torch.outer(torch.arange(positions).float(), frequency)
-    return torch.polar(torch.ones_like(angles), angles)
+    return torch.polar(torch.ones_like(angles, dtype=torch.float64), angles.double())
+
+
+def _complex(dtype: torch.dtype) -> torch.dtype:
+    return torch.complex128 if dtype == torch.float64 else torch.complex64
 
 
 class _Weights:

@@ -162,7 +162,7 @@ class Options:
         more = rank[self.reserve[0]] > rank[self.test[0]]
         if more or (self.reserve[1] and (self.reserve[0], self.reserve[1]) > self.test):
             raise EngineError("admission.reserve must not ask for more than admission.test")
-        if not self.chunked and self.preemption == "recompute":
+        if not self.chunked and self.preemption != "none":  # a full host turns a swap into a recompute
             longest = self.max_model_len
             if longest is None or longest > self.token_budget:
                 raise EngineError(

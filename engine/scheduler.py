@@ -146,7 +146,8 @@ class Scheduler:
 
     def _plan_running(self, plan: Plan) -> None:
         budget = self.options.token_budget
-        size, step, now, write = self.options.block_size, self.step, self.now, self._write
+        size, prefix = self.options.block_size, self.options.prefix
+        step, now, write = self.step, self.now, self._write
         prefills: list[Sequence] = []
         for sequence in tuple(self.running):
             if sequence.status is not Status.RUNNING:
@@ -161,9 +162,9 @@ class Scheduler:
                 if granted is None:
                     continue
             plan.add(sequence, start, 1)
+            keys = self._filled(sequence, start, start + 1) if prefix else None
             if write:
                 held = len(sequence.blocks)
-                keys = self._filled(sequence, start, start + 1)
                 write((rows.SCHEDULE, step, sequence.request.id, now, start, 1, held, granted, keys))
         for sequence in prefills:
             if sequence.status is not Status.RUNNING:
