@@ -1,8 +1,8 @@
 """The contract of the command line: exit statuses, one line for an error, quiet ends, readable help."""
 
 import os
-import signal
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
