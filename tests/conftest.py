@@ -1,5 +1,7 @@
 """Settings of the whole suite: the long runs' flag, and how many examples a property test tries."""
 
+from importlib.util import find_spec
+
 import pytest
 from hypothesis import settings
 
@@ -11,6 +13,12 @@ settings.register_profile("long", derandomize=True, deadline=None, database=None
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the long tests, with more examples each")
     parser.addoption("--rewrite", action="store_true", help="write what the scenarios now come out as")
+
+
+def pytest_report_header() -> list[str]:
+    if find_spec("torch"):
+        return []
+    return ["torch is not installed, so the engine's tests are left out: make test EXTRAS=engine"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
