@@ -591,14 +591,18 @@ def _end(state: State, event: Event, kind: str) -> None:
     if record.swapped:
         _swap(state, record, -1)
     holds_on = state.block_lag != 0 and kind != "reject"
-    if not (holds_on and isinstance(state.block_lag, int) and not event.blocks):
+    free_from = None
+    if holds_on and isinstance(state.block_lag, int):
+        free_from = pass_step + state.block_lag + (1 if kind == "finish" else 0)
+        # The result of a pass may be read so late that the lag has run out: its blocks are free at once.
+        holds_on = free_from > event.step or bool(event.blocks)
+    if not (holds_on and free_from is not None and not event.blocks):
         _return(state, event, record, all_of=not holds_on)
     record = state.live.pop(request)
     _queue_of(state, record.state).pop(request, None)
     if record.blocks is None or record.blocks or state.tables.get(request):
         state.held_by_ended[request] = record.blocks
-        if isinstance(state.block_lag, int) and holds_on:
-            free_from = pass_step + state.block_lag + (1 if kind == "finish" else 0)
+        if free_from is not None and holds_on:
             state.lagged.append((free_from, request))
     else:
         state.tables.pop(request, None)
