@@ -99,9 +99,9 @@ def test_each_rule_gets_the_verdict_and_level_that_the_file_expects(path):
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
 def test_begins_with_what_it_shows(path):
-    lines = path.read_text().split("\n")
-    comment = [line for line in lines if line.startswith("# ") and not line.startswith("# expect:")]
-    assert lines[0] == comment[0]
+    rows = path.read_text().split("\n")
+    comment = [row for row in rows if row.startswith("# ") and not row.startswith("# expect:")]
+    assert rows[0] == comment[0]
     if path in FAULTS:
         assert "https://" in "\n".join(comment), "a fault cites its report"
 
