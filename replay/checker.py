@@ -395,6 +395,9 @@ class Walk:
         count = self._counts.get(rule_id, 0)
         if isinstance(rule, GuardRule):
             rule.checked = self._subjects
+        lacking = rule.lacking() if rule.skipped and not rule.checked and not count else ()
+        if lacking:
+            return RuleResult(rule_id, "not checkable", skipped=rule.skipped, missing=lacking)
         verdict: Verdict = "conforms"
         if count:
             verdict = "violates"

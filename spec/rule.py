@@ -71,6 +71,10 @@ class Rule:
         """Whether an obligation was still within its bound when the trace ended."""
         return False
 
+    def lacking(self) -> tuple[str, ...]:
+        """What kept every instance from being judged, for a rule whose needs show only on the way."""
+        return ()
+
     def over(self, complete: bool) -> None:
         """The trace ends here."""
 

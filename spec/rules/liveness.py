@@ -8,6 +8,7 @@ from batchspec.spec.line import never_fits
 from batchspec.spec.model import Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
+from batchspec.spec.words import duration, ordinal
 
 
 class IdleStall(Rule):
@@ -15,8 +16,8 @@ class IdleStall(Rule):
 
     id = "liveness/idle-stall"
     sentence = (
-        "With schedulable work (a running request, a ready one that fits, or live requests while nothing at "
-        "all is under way) the engine runs no more than K empty steps in a row."
+        "With schedulable work (a running request, a ready one that fits, or one that could fit while "
+        "nothing at all is under way) the engine runs no more than K empty steps in a row."
     )
     kind = "bounded"
     source = "vLLM issues 39734 and 31857; LMDeploy PR 4100; llama.cpp issue 14073; Dynamo issue 11016"
@@ -34,20 +35,30 @@ class IdleStall(Rule):
         return ("reason",) if "skip" in kinds and "reason" not in columns else ()
 
     def before_any(self, event: Event, record: Request | None) -> None:
-        """With a wall bound: no row at all for too long while somebody is live."""
-        if self._wall is None or event.time_ns is None or event.event in ("arrive", "cancel"):
+        """With a wall bound: no row of the engine's for too long while somebody could run."""
+        now = event.time_ns
+        if self._wall is None or event.event == "cancel":
+            return
+        if event.event == "arrive":
+            if not self._idle_owed():
+                # Nobody was kept waiting before; an arrival without a time leaves open since when one is.
+                self._worked_ns = now if now is None else max(now, self._worked_ns or now)
+            return
+        if now is None:
             return
         last = self._worked_ns
-        if last is not None and event.time_ns - last > self._wall and self._idle_owed(event):
+        if last is not None and now - last > self._wall and self._idle_owed():
+            state = self.state
+            waits = [*state.running, *state.preempted, *state.waiting]
             self.flag(
-                f"nothing happens for {event.time_ns - last} ns while {self._who()} could run",
-                *list(self.state.live)[:4],
-                expected=f"a step within {self._wall} ns",
-                observed=f"no step from {last} ns to {event.time_ns} ns",
+                f"{waits[0]} could run, and for {duration(now - last)} nothing happens",
+                *waits[:4],
+                expected=f"a step within {duration(self._wall)} while anybody could run",
+                observed=f"no row of the engine's between {last} ns and {now} ns; {self._who()}",
             )
-        self._worked_ns = event.time_ns
+        self._worked_ns = now
 
-    def _idle_owed(self, event: Event) -> bool:
+    def _idle_owed(self) -> bool:
         state = self.state
         return bool(state.waiting or state.running or state.preempted) and not (
             state.in_flight or state.transfers or (state.parked and not state.waiting)
@@ -68,62 +79,72 @@ class IdleStall(Rule):
         self._empty += 1
         if self._empty == self.patience + 1:
             self.flag(
-                f"step {state.step} is the {_ordinal(self._empty)} empty one in a row although {why}",
+                f"step {state.step} is the {ordinal(self._empty)} empty one in a row although {why}",
                 *list(state.running or state.preempted or state.waiting)[:4],
                 expected=f"at most {self.patience} empty steps in a row",
                 observed=f"{self._who()}" + state.fit_text,
             )
 
     def _work(self) -> str | None:
+        """Why this empty step should not have been one; None where nothing says so."""
         state = self.state
         under_way = state.in_flight or state.transfers or state.lagged
         if state.running:
             able = [
-                record
+                record.id
                 for record in state.records(state.running)
                 if state.skips.get(record.id) not in ("not_ready", "in_flight")
                 and not (record.pending and state.overlaps)
             ]
             if able and not under_way and not state.ended_now:
-                return f"{able[0].id} runs and has something to compute"
-            if state.running:
-                return None
+                first = next((request for request in able if request not in state.skips), able[0])
+                return f"{first} runs and has something to compute"
+            return None
         if state.mode == "dynamic" or under_way or state.ended_now or state.preempted_now:
             return None
-        request = state.next_in_line
-        if request is not None:
-            if state.next_fits:
-                return f"{request} is next in line and fits"
-            record = state.live.get(request)
-            if record is None or never_fits(state, record):
-                return None
-            return self._deadlock(request)
-        return self._deadlock(self._anyone())
+        if state.next_in_line is not None and state.next_fits:
+            return f"{state.next_in_line} is next in line and fits"
+        return self._deadlock(state.next_in_line if state.next_in_line is not None else self._anyone())
 
     def _anyone(self) -> RequestId | None:
         state = self.state
-        ready = [name for name in (*state.preempted, *state.waiting) if name not in state.skips]
-        candidate = next(iter(ready), None)
-        if candidate is None:
-            skipped = [
-                name
-                for name in (*state.preempted, *state.waiting)
-                if state.skips.get(name) in ("memory", "slots", "budget")
-            ]
-            candidate = next(iter(skipped), None)
+        names = (*state.preempted, *state.waiting)
+        ready = [name for name in names if name not in state.skips]
+        short = [name for name in names if state.skips.get(name) in ("memory", "slots", "budget")]
+        candidate = next(iter(ready or short), None)
         record = state.live.get(candidate) if candidate is not None else None
         if record is None or (record.late and record.arrived == state.step):
             return None
-        return None if never_fits(state, record) else candidate
+        return candidate
 
     def _deadlock(self, request: RequestId | None) -> str | None:
-        """Nothing is under way that could change anything, and still somebody waits."""
+        """Nothing is under way that could change anything, and still somebody waits who could run."""
         state = self.state
-        if request is None or state.parked or state.pinned is None or state.pinned:
+        record = state.live.get(request) if request is not None else None
+        if record is None or state.parked or state.pinned is None or state.pinned:
             return None
         if state.held_by_ended or (state.profile.limits.host_blocks and state.swapped_blocks):
             return None
+        hopeless = never_fits(state, record)
+        if hopeless is None and not self._held():
+            # Whether it could ever run nobody can say, and nobody is seen to keep anything from it.
+            self.skipped += 1
+            return None
+        if hopeless:
+            return None  # admission/never-fit
         return f"{request} waits and nothing is under way that it could wait for"
+
+    def _held(self) -> bool:
+        """Whether something is out although nobody runs: those who wait keep it from each other."""
+        state = self.state
+        return bool(state.held or state.owners or any(state.resources.values()))
+
+    def lacking(self) -> tuple[str, ...]:
+        """Whether a request could ever run takes the pool, and what a request needs of it."""
+        limits = self.profile.limits
+        sizes = {"limits.kv_blocks": limits.kv_blocks, "limits.block_size": limits.block_size}
+        words = [path for path, size in sizes.items() if size is None]
+        return tuple(words if self.state.has_blocks else [*words, "blocks"])
 
     def _who(self) -> str:
         state = self.state
@@ -196,11 +217,6 @@ class StarvedMember(Rule):
     def open(self) -> bool:
         """The bound has not run out for somebody."""
         return any(count <= self.patience for count in self._missed.values())
-
-
-def _ordinal(number: int) -> str:
-    ends = {1: "st", 2: "nd", 3: "rd"}
-    return f"{number}{'th' if 10 <= number % 100 <= 20 else ends.get(number % 10, 'th')}"
 
 
 RULES = (IdleStall, StarvedMember)
