@@ -7,6 +7,7 @@ from batchspec.spec.line import fits
 from batchspec.spec.model import Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
+from batchspec.spec.words import duration
 
 
 class Membership(Rule):
@@ -234,12 +235,19 @@ class DynamicWindow(Rule):
         """No batch was formed."""
         super().__init__(*args)  # type: ignore[arg-type]
         self._running_before = False
+        self._begun: list[Request] = []
         self._limit = self.profile.limits.queue_timeout_ns
         self._tolerance: int = self.profile.value("patience.tolerance_ns")
 
     def opened(self, event: Event) -> None:
         """A batch may form where nobody runs when the step begins."""
         self._running_before = bool(self.state.running)
+        self._begun = []
+
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """A member of the batch; one whose single pass is all it needs has ended when the step does."""
+        if record is not None:
+            self._begun.append(record)
 
     def before_abort(self, event: Event, record: Request | None) -> None:
         """A time limit that fires late."""
@@ -251,10 +259,11 @@ class DynamicWindow(Rule):
             self.checked += 1
             if waited > limit + self._tolerance:
                 self.flag(
-                    f"{record.id} times out after {waited} ns in the queue, {waited - limit} ns late",
+                    f"{record.id} times out after {duration(waited)} in the queue, "
+                    f"{duration(waited - limit)} late",
                     record.id,
-                    expected=f"its end within {limit} ns (tolerance {self._tolerance} ns)",
-                    observed=f"waited {waited} ns",
+                    expected=f"its end within {duration(limit)} (tolerance {duration(self._tolerance)})",
+                    observed=f"waited {duration(waited)}",
                 )
 
     def closing(self, event: Event | None) -> None:
@@ -264,9 +273,10 @@ class DynamicWindow(Rule):
             return
         started = [request for request, how in state.admitted.items() if how == "admit"]
         pending = [state.live[request] for request in state.waiting if self._owed(request)]
-        begun = [record for name in started if (record := state.live.get(name)) is not None]
+        begun = self._begun
         everyone = [*begun, *pending]
-        if not everyone or state.preempted or len(begun) != len(started):
+        resumed = len(started) < len(state.admitted)
+        if not everyone or state.preempted or resumed or len(begun) != len(started):
             return
         ages = [record.arrived_ns for record in everyone]
         if any(age is None for age in ages):
@@ -275,27 +285,46 @@ class DynamicWindow(Rule):
         self.checked += 1
         waited = state.step_ns - min(age for age in ages if age is not None)
         cap = state.max_seqs or 1
-        late = waited >= (self.profile.batching.window_ns or 0)
+        window = self.profile.batching.window_ns or 0
+        late = 0 < window <= waited
         sizes = [size for size in self.profile.batching.preferred_sizes or (cap,) if size <= cap]
         there = min(len(everyone), cap)
         reached = [size for size in sizes if size <= there]
-        due = there if late else max(reached, default=0)
+        early = max(reached, default=0 if window else there)
+        due = there if late else early
         if len(started) == due:
             return
-        if len(started) < due and pending and fits(state, pending[0]) is False:
+        if len(started) == early and len(everyone) > cap and self.profile.admission.order != "fcfs":
+            # The oldest of all may not be among those whose turn it is; theirs is the age that counts.
             return
-        why = f"waited {waited} ns of {self.profile.batching.window_ns} ns, {len(everyone)} there"
+        if not due and self.profile.reuse.prefix:
+            # With cache hits in sight, what is full cannot be told from outside.
+            self.checked -= 1
+            self.skipped += 1
+            return
+        if pending and (len(started) < due or not due):
+            # A batch that its next request cannot join (budget, blocks) is as full as it gets.
+            following = self.line.next(owed=True)
+            full = None if following is None else fits(state, following)
+            if full is None:
+                self.checked -= 1
+                self.skipped += 1
+            if full is not True:
+                return
+        why = f"{len(everyone)} there, the oldest for {duration(waited)}, window {duration(window)}"
         if not started:
             text = f"no batch starts in step {state.step} although one is due"
         elif due == 0:
             text = f"a batch of {len(started)} starts before it is full and before its window has run out"
         else:
-            text = f"a batch of {len(started)} starts where {due} were due"
+            text = f"a batch of {len(started)} starts where one of {due} was due"
         self.flag(
             text,
             *(started or [everyone[0].id]),
-            expected=f"a batch of {due}" if due else "to wait",
-            observed=f"a batch of {len(started)}: {why}",
+            expected=f"a batch of {due}"
+            if due
+            else f"to wait for a batch of {min(sizes, default=cap)}, or the window",
+            observed=f"a batch of {len(started)}: {why}" if started else f"no batch: {why}",
         )
 
     def _owed(self, request: RequestId) -> bool:
@@ -381,14 +410,18 @@ class Mixed(Rule):
                 expected="one phase a step",
                 observed=f"prefill {_short(', '.join(prefills))}; decode {_short(', '.join(decodes))}",
             )
+        # With overlap the token comes later, but the next pass is a decode all the same.
+        self._decoding.update(request for request, part in members.items() if part.reaches)
 
     def emitted(self, record: Request, tokens: int, member: Member | None) -> None:
-        """From its first output on a request decodes."""
-        self._decoding.add(record.id)
+        """From its first output on a request decodes, unless it was preempted meanwhile (overlap)."""
+        if record.state == "running":
+            self._decoding.add(record.id)
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
-        """Its KV is to be rebuilt or brought back: a prefill again."""
-        self._decoding.discard(event.subject)
+        """Its KV is to be rebuilt: a prefill again. One that was swapped out goes on where it was."""
+        if record is None or not record.swapped:
+            self._decoding.discard(event.subject)
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget it."""
