@@ -373,6 +373,9 @@ def output(state: State, event: Event) -> None:
             pending -= 1 + member.drafts if member.reaches else 0
         if member.drafts > 0 and computed is not None and record.state == RUNNING:
             computed = None if tokens is None else computed - (member.drafts + 1 - tokens)
+            if not state.has_blocks and state.block_size is not None:
+                _count_positions(state, record.computed, -1)
+                _count_positions(state, computed, 1)
     state.emitted[request] = tokens
     outputs = None if record.outputs is None or tokens is None else record.outputs + tokens
     state.live[request] = record.moved(computed, outputs, pending, record.blocks)

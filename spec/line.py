@@ -311,6 +311,11 @@ def fits(state: State, record: Request) -> bool | None:
     known = record.known
     if known is None:
         return None
+    if profile.batching.mixed is False and any(
+        member.reaches and member.tokens == 1 + member.drafts for member in state.members.values()
+    ):
+        # A step of decodes has no place for a prompt, whatever its budget.
+        return None
     if not profile.batching.chunked_prefill and not record.swapped and known > budget:
         return False
     return _resources_fit(state, record, blocks_fit(state, record, budget))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from batchspec.spec.events import Event, RequestId
+from batchspec.spec.line import blocks_fit, free_bounds, need_blocks
 from batchspec.spec.model import PARKED, RUNNING, WAITING, Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
@@ -93,6 +94,10 @@ class PriorityInversion(Rule):
         if record is None or record.state == RUNNING or state.next_fits:
             self._next, self._count = None, 0
             return
+        if (state.free_seats() or 0) > 0 and blocks_fit(state, record, 1) is not False:
+            # It lacks tokens of this step, which nobody keeps; or nobody knows what it lacks.
+            self._next, self._count = None, 0
+            return
         mine = self.line.urgency(record)
         below = [
             other
@@ -100,13 +105,30 @@ class PriorityInversion(Rule):
             if mine is not None and (theirs := self.line.urgency(other)) is not None and theirs > mine
         ]
         self.checked += 1
-        if not below:
+        if not below or not self._would_do(record, below):
             self._next, self._count = None, 0
             return
         key = (record.id, record.number)
         self._count = self._count + 1 if key == self._next else 1
         self._next = key
         self._holder = below[0]
+
+    def _would_do(self, record: Request, below: Sequence[Request]) -> bool:
+        """Whether the one that waits could have come in, had all the less urgent ones made room."""
+        state, known = self.state, record.known
+        parts = [state.members.get(other.id) for other in below]
+        left = state.budget_left()
+        if left is not None and known is not None:
+            left += sum(part.tokens or 0 for part in parts if part is not None)
+            if left < (known if self.profile.batching.chunked_prefill is False else 1):
+                return False
+        need, most = need_blocks(state, record, 1), free_bounds(state)[1]
+        gain = [other.blocks for other in below]
+        if need is None or most is None or None in gain:
+            return True
+        others = len(below) < len(state.running)
+        watermark: int = self.profile.value("admission.watermark_blocks") if others else 0
+        return need + watermark <= most + sum(count or 0 for count in gain)
 
     def opened(self, event: Event) -> None:
         """The bound has run out."""

@@ -174,6 +174,8 @@ class Reuse(Rule):
             return
         if self.state.preempted_now and not self.profile.preemption.admit_in_same_step:
             return  # the duty passes to the next step
+        if self.state.next_in_line in self.state.preempted_now:
+            return  # so it does where only the one that has just made room is left to come in
         ended = [request for number in passes for request in self._ends.pop(number)]
         taken = len(self.state.admitted)
         verdict = self.state.next_fits
