@@ -125,21 +125,27 @@ def random_claims(random: Random, mode: str, order: str | None = None) -> dict[s
     admission["watermark_blocks"] = random.choice((0, 0, 0, 1, 2))
     admission["work_conserving"] = True
     claims: dict[str, Any] = {"limits": limits, "batching": batching, "admission": admission}
-    claims["preemption"] = _preemption(random, order, limits)
+    claims["preemption"] = _preemption(random, mode, order, limits)
     claims["reuse"] = _reuse(random, mode)
-    claims["patience"] = {"K": random.choice((4, 4, 6))}
+    # A request that resumes on a step's blocks alone may lose them again and again before it emits.
+    claims["patience"] = {"K": random.choice((4, 4, 6)), "rules": {}}
+    if admission["reserve"] == "step":
+        claims["patience"]["rules"]["preemption/thrash"] = 1000
+    if isinstance(claims["reuse"].get("block_lag"), int):
+        # A member may wait for blocks that are on their way back.
+        claims["patience"]["rules"]["liveness/starved-member"] = 12
     _phases(random, batching, claims)
     if order == "fair":
         claims["fairness"] = {"w_p": 1, "w_q": random.choice((1, 2)), "weights": {"a": random.choice((1, 2))}}
     return claims
 
 
-def _preemption(random: Random, order: str, limits: dict[str, Any]) -> dict[str, Any]:
-    mode = random.choice(("recompute", "recompute", "swap", "none"))
-    claims: dict[str, Any] = {"mode": mode}
-    if mode == "none":
+def _preemption(random: Random, mode: str, order: str, limits: dict[str, Any]) -> dict[str, Any]:
+    how = random.choice(("recompute", "recompute", "swap", "none"))
+    claims: dict[str, Any] = {"mode": how}
+    if how == "none":
         return claims
-    if mode == "swap":
+    if how == "swap":
         limits["host_blocks"] = random.randint(0, 24)
     victims = (
         "latest-admitted",
@@ -152,10 +158,10 @@ def _preemption(random: Random, order: str, limits: dict[str, Any]) -> dict[str,
     claims["victim"] = "least-urgent" if order == "priority" else random.choice(victims)
     claims["resume"] = random.choice(("front", "front", "back", "arrival"))
     claims["admit_in_same_step"] = random.random() < 0.2
-    if order == "priority" and random.random() < 0.5:
+    if order == "priority" and mode == "continuous" and random.random() < 0.5:
         claims["for_waiting"] = True
         claims["admit_in_same_step"] = True
-    if mode == "recompute" and claims["victim"] == "self" and random.random() < 0.5:
+    if how == "recompute" and claims["victim"] == "self" and random.random() < 0.5:
         claims["keeps_blocks"] = True
     if random.random() < 0.15:
         claims["headroom_blocks"] = random.randint(1, 3)
@@ -183,7 +189,7 @@ def _phases(random: Random, batching: dict[str, Any], claims: dict[str, Any]) ->
     if kind < 0.15:
         batching["prefill_first"] = True
         batching["mixed"] = random.random() < 0.5
-        claims["patience"]["rules"] = {"liveness/starved-member": 1000}
+        claims["patience"]["rules"]["liveness/starved-member"] = 1000
     elif kind < 0.5:
         batching["stall_free"] = True
     if random.random() < 0.15:

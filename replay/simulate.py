@@ -101,10 +101,12 @@ def _run(
                 return
             now = max(now, coming)
             continue
+        settled = not scheduler.settles
         rows = scheduler.step(now)
         yield from rows
         now = scheduler.now_ns
-        if scheduler.idle or scheduler.settles or not _IDLE.issuperset(row.event for row in rows):
+        settled = settled and not scheduler.settles
+        if scheduler.idle or not settled or not _IDLE.issuperset(row.event for row in rows):
             continue
         # Nothing could be done: wait for news, or for a window to end.
         times = [time for time in (scheduler.wake_ns(), news.next_ns()) if time is not None]

@@ -22,13 +22,14 @@ from batchspec.spec.verdict import LEVELS
 
 
 class Member(NamedTuple):
-    """One job's part in a pass: positions [start, start + tokens), `emits` tokens if it is not undone."""
+    """One job's part in a pass: positions [start, start + tokens), `emits` tokens unless it is taken back."""
 
     job: Job
     start: int
     tokens: int
     drafts: int
     emits: int
+    decode: bool
 
 
 class Joining(NamedTuple):
@@ -140,7 +141,7 @@ class Board:
         tokens = decodes = positions = 0
         for member in self.members.values():
             tokens += member.tokens
-            decodes += member.tokens == 1 + member.drafts
+            decodes += member.decode
             positions += member.start + member.tokens
         return StepShape(len(self.members), tokens, decodes, positions)
 
@@ -221,10 +222,8 @@ class Board:
         self._dequeue(job)
         if kind == "admit" and self.shares_tokens is not None:
             self.shares_tokens.admit(job.tenant, job.prompt)
-        job.restored = 0
         if job.swapped:
-            job.restored = blocks_for(job.computed, self.settings.block_size)
-            self.host_used -= job.restored
+            self.host_used -= blocks_for(job.computed, self.settings.block_size)
             job.swapped = False
         job.state = RUNNING
         job.joined = self.joins
@@ -253,15 +252,16 @@ class Board:
         known = job.known
         granted = self._grant(job, (), new_blocks) if new_blocks else ()
         keys = self._fill(job, start, min(end, known)) if self.settings.shares else None
-        prefill = tokens if not job.decodes else 0
         emits = 1 + accepted if end >= known else 0
-        self.members[job.id] = Member(job, start, tokens, drafts, emits)
+        self.members[job.id] = Member(job, start, tokens, drafts, emits, job.decodes)
         job.computed = end
         job.last_step = self.step
+        self.left -= tokens
+        if not job.decodes:
+            self.prefill_left -= tokens
         if emits:
             job.in_flight += 1
-        self.left -= tokens
-        self.prefill_left -= prefill
+            job.decodes = True
         self.rows.append(
             Event(
                 self.step,
@@ -289,6 +289,7 @@ class Board:
         else:
             victim.kept = victim.computed if s.keeps_blocks else 0
             victim.computed = 0
+            victim.decodes = False
         kept = bool(victim.kept)
         returned = {} if kept else self._returned(victim)
         if kept and self.shows_blocks:
@@ -403,9 +404,10 @@ class Board:
             return
         self.left += member.tokens
         job.computed = member.start
+        job.decodes = member.decode
         if member.emits:
             job.in_flight -= 1
-        if not job.decodes:
+        if not member.decode:
             self.prefill_left += member.tokens
         for block in self.fresh.pop(job.id, ()):
             if self.pool is not None:
@@ -484,8 +486,7 @@ class Board:
     def _publish(self, job: Job, first: int, last: int) -> None:
         if self.pool is None:
             return
-        # A block whose beginning came back from the host was not computed where it is now.
-        for index in range(max(first, job.restored), last):
+        for index in range(first, last):
             block = job.table[index]
             if self.pool.publish(block, self.key(job, index)):
                 self.fresh.setdefault(job.id, []).append(block)

@@ -6,6 +6,7 @@ step that preempted), Sarathi-Serve algorithm 3 (decodes, prompts in progress, n
 notes on engines in the profiles.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 from batchspec.spec.events import RequestId
@@ -13,7 +14,7 @@ from batchspec.spec.need import blocks_for
 from batchspec.spec.policies import urgency, victim_of
 from batchspec.spec.reference.board import Board
 from batchspec.spec.reference.forming import batch_size
-from batchspec.spec.reference.job import PREEMPTED, RUNNING, WAITING, Job
+from batchspec.spec.reference.job import PREEMPTED, RUNNING, Job
 from batchspec.spec.reference.joining import blocks_wanted, plan_joining
 
 Drafter = Callable[[RequestId, int], tuple[int, int]]
@@ -29,21 +30,24 @@ class Decisions:
         self.settings = board.settings
         self.drafter = drafter
         self.denied: list[Job] = []
+        self.gave_up = False
+        self.kept_tokens = 0
 
     def decide(self) -> None:
         """Write all decision rows of the step."""
         board, s = self.board, self.settings
         if s.mode != "continuous":
             if board.running:
-                self._run(self._in_turn())
+                self._run(self._of_one_phase())
+                self._settle_denied()
             else:
                 self._admit(batch_size(board))
         elif s.prefill_first:
             self._prefill_first()
         else:
             self._run(self._in_turn())
+            self._settle_denied()
             self._admit_if_allowed()
-        self._settle_denied()
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -57,6 +61,12 @@ class Decisions:
         if self.settings.stall_free:
             jobs.sort(key=lambda job: not job.decodes)
         return jobs
+
+    def _of_one_phase(self) -> list[Job]:
+        """Those in turn; where phases do not mix, the prompts among them while there is one."""
+        jobs = self._in_turn()
+        prompts = [] if self.settings.mixed else [job for job in jobs if not job.decodes]
+        return prompts or jobs
 
     def _run(self, jobs: list[Job]) -> None:
         after = len(jobs)
@@ -96,6 +106,10 @@ class Decisions:
             grow = max(0, blocks_for(end, s.block_size) - job.blocks)
         if grow <= board.pool.free or self._make_room(job, grow):
             board.schedule(job, tokens + drafts, drafts, accepted, grow)
+        elif job in self.denied and s.preempts != "none":
+            # Somebody may yet go for it: its tokens are kept for it.
+            self.kept_tokens += tokens
+            board.left -= tokens
 
     def _drafts(self, job: Job, room: int) -> tuple[int, int]:
         if self.drafter is None:
@@ -168,6 +182,7 @@ class Decisions:
             denied.remove(victim)
             board.preempt(victim, denied[0] if denied else victim)
             again, self.denied = denied, []
+            board.left, self.kept_tokens = board.left + self.kept_tokens, 0
             for job in again:
                 self._run_one(job, 0)
             denied = self.denied
@@ -175,6 +190,7 @@ class Decisions:
     def _settle_denied(self) -> None:
         """Where nobody is interrupted, those denied a block wait; if that lasts, one of them ends."""
         board = self.board
+        board.left += self.kept_tokens
         for job in self.denied:
             board.skip(job, "memory")
         stuck = [job for job in self.denied if board.step - job.last_step >= self.settings.patience]
@@ -191,16 +207,22 @@ class Decisions:
         self._admit_if_allowed()
         if self.settings.mixed or not board.members:
             self._run([job for job in self._in_turn() if job.decodes and job.id not in board.members])
+        self._settle_denied()
+        if self.settings.mixed or not board.members:
+            # What the decodes left: fewer tokens, so perhaps fewer blocks for the next one.
+            self._admit_if_allowed()
 
     def _held_back(self, job: Job) -> int:
         """Blocks that the decodes of this step will need, where they are served after a joining job."""
         board, s = self.board, self.settings
         if not s.prefill_first or board.pool is None:
             return 0
-        if not s.mixed and (board.members or not _joins_as_decode(job)):
+        if not s.mixed and (board.members or not job.decodes):
             return 0
         size = s.block_size
-        decodes = (other for other in board.running.values() if other.id not in board.members)
+        decodes = (
+            other for other in board.running.values() if other.allowed > 0 and other.id not in board.members
+        )
         return sum(max(0, blocks_for(other.computed + 1, size) - other.blocks) for other in decodes)
 
     # -- admission ---------------------------------------------------------------------------------
@@ -220,17 +242,27 @@ class Decisions:
             if job.preempted_in == board.step:
                 # It has just made room; to take it back would undo that.
                 break
-            plan = plan_joining(board, job, self._held_back(job))
-            if isinstance(plan, str) and s.for_waiting and not board.settings.slot_lag:
-                self._evict_for(job, plan)
+            held_back = self._held_back(job)
+            if board.pool is not None and held_back > board.pool.free and not s.same_step:
+                # A decode of this step will interrupt somebody, and then nobody may have joined.
+                break
+            plan = plan_joining(board, job, held_back)
+            if isinstance(plan, str) and s.for_waiting:
+                self._evict_for(job)
                 plan = plan_joining(board, job, self._held_back(job))
+            if isinstance(plan, str) and held_back and not isinstance(plan_joining(board, job), str):
+                # Only decodes that are served later stand in its way; nobody passes it for that.
+                break
             if isinstance(plan, str) and not board.running and s.keeps_blocks and board.pool is not None:
                 self._reclaim(blocks_wanted(board, job, job.kept, 1)[0] - job.blocks)
                 plan = plan_joining(board, job, self._held_back(job))
             if isinstance(plan, str):
                 if self._can_never_join(job):
+                    if self.gave_up:
+                        break
+                    self.gave_up = True
                     board.abort(job, "memory")
-                    break
+                    continue
                 if not self._may_pass(job, plan):
                     break
                 passed[job] = plan
@@ -244,7 +276,7 @@ class Decisions:
                     board.skip(misfit, why)
             most -= 1
             board.join(job, plan)
-            if s.mixed or not _joins_as_decode(job):
+            if s.mixed or not job.decodes:
                 board.schedule(job, plan.tokens, 0, 0, 0)
 
     def _may_pass(self, job: Job, why: str) -> bool:
@@ -263,20 +295,29 @@ class Decisions:
         tested, _ = blocks_wanted(board, job, 0, job.known)
         return tested > board.pool.total
 
-    def _evict_for(self, job: Job, why: str) -> None:
-        """Interrupt strictly less urgent requests for a waiting one, if that is sure to let it in."""
+    def _evict_for(self, job: Job) -> None:
+        """Interrupt strictly less urgent requests for a waiting one that lacks a seat or blocks, if
+        that is sure to let it in. Nobody is interrupted for the tokens of one step alone."""
         board, s = self.board, self.settings
         level = urgency(job, s.profile)
         lesser = [other for other in board.running.values() if urgency(other, s.profile) > level]
-        if why == "budget" or not lesser or any(self._lends(other) for other in lesser):
+        if not lesser or any(self._lends(other) for other in lesser):
             return
+        lacks = board.free_seats() < 1
         if board.pool is not None:
             tested, _ = blocks_wanted(board, job, max(job.computed, job.kept), 1)
             tested = max(tested, blocks_wanted(board, job, 0, min(job.known, s.budget))[0])
-            gain = sum(1 for other in lesser for block in other.table if board.pool.owned(block) == 1)
-            if tested - job.blocks + s.watermark > board.pool.free + gain:
+            watermark = s.watermark if len(lesser) < len(board.running) else 0
+            holders = Counter(block for other in lesser for block in other.table)
+            gain = sum(1 for block, count in holders.items() if board.pool.owned(block) == count)
+            if tested - job.blocks + watermark > board.pool.free + gain:
                 return
-        while plan_joining(board, job) in ("slots", "memory"):
+            lacks = lacks or tested - job.blocks + s.watermark > board.pool.free
+        missing = 1 if s.chunked else job.known - max(job.computed, job.kept)
+        tokens = sum(board.members[other.id].tokens for other in lesser if other.id in board.members)
+        if not lacks or missing > min(board.left, board.prefill_left) + tokens:
+            return
+        while isinstance(plan_joining(board, job), str):
             victim = victim_of(board.running.values(), job, s.profile)
             if victim is None:
                 return
@@ -286,7 +327,3 @@ class Decisions:
         """Whether somebody took over a block that this job computes in this very pass."""
         pool, fresh = self.board.pool, self.board.fresh.get(job.id, ())
         return pool is not None and any(pool.owned(block) > 1 for block in fresh)
-
-
-def _joins_as_decode(job: Job) -> bool:
-    return job.state != WAITING and job.computed == job.known - 1 and job.outputs > 0

@@ -15,14 +15,12 @@ def batch_size(board: Board) -> int:
     most = min(len(board.queue), s.max_seqs)
     if s.mode == "static" or not most:
         return most
-    fitting = _fitting(board, most)
-    pending = max(fitting, 1)
-    marks = [size for size in s.preferred_sizes if size <= pending]
-    late = s.window_ns > 0 and board.now_ns >= _oldest_ns(board, pending) + s.window_ns
+    late = 0 < s.window_ns <= board.now_ns - _oldest_ns(board, most)
+    marks = [size for size in s.preferred_sizes if size <= most]
     if marks and not late:
         return max(marks)
-    full = fitting < most or pending >= min(max(s.preferred_sizes), s.max_seqs)
-    return pending if full or late or not s.window_ns else 0
+    leaves = late or not s.window_ns or most >= min(max(s.preferred_sizes), s.max_seqs)
+    return most if leaves or _fitting(board, most) < most else 0
 
 
 def window_end_ns(board: Board) -> int | None:

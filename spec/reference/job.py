@@ -41,6 +41,8 @@ class Job:
     slot: int | None = None
     joined: int | None = None
     first_admit: int | None = None
+    decodes: bool = False
+    """Whether it has emitted since it joined (or went on after a swap): its next pass is a decode."""
     last_step: int = 0
     """The step in which it was last a member, or joined."""
     preempted_in: int = 0
@@ -49,8 +51,6 @@ class Job:
     """Positions in the blocks that it kept through a preemption."""
     passed: int = 0
     """How many later requests were admitted past it while it did not fit."""
-    restored: int = 0
-    """Leading blocks that came back from the host at its last resume."""
 
     @property
     def known(self) -> int:
@@ -61,8 +61,3 @@ class Job:
     def allowed(self) -> int:
         """Output tokens that may still be computed."""
         return self.max_tokens - self.outputs - self.in_flight
-
-    @property
-    def decodes(self) -> bool:
-        """Whether all but the newest token, an output, is resident: its next pass is a decode."""
-        return self.computed == self.known - 1 and self.outputs + self.in_flight > 0

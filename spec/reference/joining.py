@@ -35,6 +35,11 @@ def plan_joining(board: Board, job: Job, held_back: int = 0) -> Joining | str:
         if joining is not None:
             return joining
         why = "memory"
+    if job.kept and board.settings.chunked:
+        # It may also begin with no more blocks than a request that kept nothing.
+        end = min(job.known, left)
+        cached = min(job.kept, end - 1)
+        return _with_blocks(board, board.pool, job, cached, end - cached, [], held_back) or why
     return why
 
 
@@ -63,7 +68,7 @@ def _with_blocks(
     tested, held = blocks_wanted(board, job, cached, tokens)
     others = sum(1 for block in hits if pool.owned(block))
     watermark = board.settings.watermark if board.running else 0
-    if tested - others - job.blocks + watermark > pool.free - held_back:
+    if max(0, tested - others - job.blocks) + watermark > pool.free - held_back:
         return None
     return Joining(cached, tokens, hits, max(0, held - len(hits) - job.blocks))
 

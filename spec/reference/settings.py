@@ -131,6 +131,8 @@ def _refuse_contradictions(s: Settings) -> None:
         raise ProfileError("preemption.for_waiting needs preemption.admit_in_same_step")
     if s.for_waiting and s.slot_lag:
         raise ProfileError("preemption.for_waiting needs reuse.slot_lag 0: a seat would come back too late")
+    if s.for_waiting and s.mode != "continuous":
+        raise ProfileError(f"preemption.for_waiting needs batching.mode continuous, not {s.mode}")
     if s.depth > 2:
         raise ProfileError("the reference scheduler keeps at most 2 passes in flight: set reuse.depth to 2")
     if s.depth == 2:
