@@ -1,7 +1,9 @@
 """`batchspec check`: traces against the spec."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from typing import Annotated
 
@@ -10,13 +12,19 @@ import typer
 from batchspec.replay import console
 from batchspec.replay.checker import check as check_trace
 from batchspec.replay.claims import claimed, load_config, named_profile
+from batchspec.replay.coverage import Coverage
 from batchspec.replay.progress import bar, counted
+from batchspec.replay.records import check_records
 from batchspec.replay.report.context import around
+from batchspec.replay.report.coverage import coverage_page
 from batchspec.replay.report.json import report_object, reports_object, to_json
+from batchspec.replay.report.junit import junit_xml
 from batchspec.replay.report.page import Page, plain
+from batchspec.replay.report.sarif import sarif_object
 from batchspec.replay.report.text import report_page
 from batchspec.replay.selection import chosen, known, unmet
 from batchspec.replay.timeline import collect, timeline_page
+from batchspec.replay.waivers import Waived, Waiver, load_waivers, remarks
 from batchspec.spec.catalogue import RULES
 from batchspec.spec.errors import BatchspecError, TraceError
 from batchspec.spec.profile import Profile
@@ -33,6 +41,8 @@ class Format(StrEnum):
 
     text = "text"
     json = "json"
+    junit = "junit"
+    sarif = "sarif"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,20 @@ class _Wanted:
     config: Profile | None
     rules: tuple[str, ...] | None
     findings: int
+    waivers: tuple[Waiver, ...]
+    today: date
+    coverage: bool
     command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """One trace and everything that came of its check."""
+
+    trace: Trace | RecordTable
+    report: Report
+    waived: Waived
+    coverage: Coverage | None
 
 
 def check(
@@ -61,7 +84,21 @@ def check(
     findings: Annotated[
         int, typer.Option(metavar="N", min=0, help="List up to N violations of each rule.")
     ] = 1,
-    format: Annotated[Format, typer.Option(metavar="text|json", help="What to print.")] = Format.text,
+    format: Annotated[
+        Format, typer.Option(metavar="text|json|junit|sarif", help="What to print.")
+    ] = Format.text,
+    waive: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Violations that are accepted for now, with reasons (.toml)."),
+    ] = None,
+    today: Annotated[
+        str | None,
+        typer.Option(metavar="DAY", help="The day that decides which waivers still hold (2027-01-31)."),
+    ] = None,
+    coverage: Annotated[
+        bool,
+        typer.Option("--coverage", help="Say which rules, actions and premises were put to the test."),
+    ] = False,
     require: Annotated[
         list[str] | None,
         typer.Option(
@@ -84,49 +121,92 @@ def check(
         raise typer.BadParameter("--from and --to draw a picture; use them with --format text")
     if first is not None and last is not None and last < first:
         raise typer.BadParameter(f"--from {first} lies behind --to {last}")
-    options = [("--profile", profile), ("--config", config), *(("--rule", each) for each in rule or ())]
+    if coverage and format not in (Format.text, Format.json):
+        raise typer.BadParameter("--coverage is said with --format text or json")
+    options = [
+        ("--profile", profile),
+        ("--config", config),
+        *(("--rule", each) for each in rule or ()),
+        ("--waive", waive),
+        ("--today", today),
+    ]
     wanted = _Wanted(
         profile=None if profile is None else named_profile(profile),
         config=None if config is None else load_config(config),
         rules=None if not rule else chosen(rule),
         findings=max(findings, _IN_A_STRETCH) if stretch else findings,
+        waivers=() if waive is None else load_waivers(waive),
+        today=date.today() if today is None else _day(today),
+        coverage=coverage,
         command=tuple(word for name, value in options if value is not None for word in (name, value)),
     )
     required = tuple(require or ())
     known(required)
-    reports: list[Report] = []
+    done: list[_Judged] = []
     unusable: dict[str, str] = {}
     status = console.CONFORMS
-    for number, path in enumerate(traces):
+    for path in traces:
         try:
-            trace, report = _judged(path, wanted)
-            page = None if format is Format.json else _page(trace, report, wanted, stretch)
+            judged = _judged(path, wanted)
+            page = _page(judged, wanted, stretch) if format is Format.text else None
         except (BatchspecError, OSError) as error:
             unusable[path] = console.line_of(error)
             console.warn(unusable[path])
             continue
-        reports.append(report)
         if page is not None:
-            if number:
+            if done or unusable:
                 console.emit("\n")
             console.show(page)
-        for missed in unmet(report, required):
-            console.warn(f"{report.trace}: {missed}")
+        done.append(judged)
+        for missed in unmet(judged.report, required):
+            console.warn(f"{judged.report.trace}: {missed}")
             status = console.UNUSABLE
-    if format is Format.json and (reports or len(traces) > 1):
-        one = len(traces) == 1
-        console.emit(to_json(report_object(reports[0]) if one else reports_object(reports, unusable)))
     if unusable:
         status = console.UNUSABLE
-    elif status == console.CONFORMS and any(report.verdict == "violates" for report in reports):
+    elif status == console.CONFORMS and any(judged.report.verdict == "violates" for judged in done):
         status = console.VIOLATES
+    _write(format, done, unusable, len(traces), status)
+    for remark in remarks([judged.waived for judged in done], [judged.report for judged in done]):
+        console.warn(f"{waive}: {remark}")
     raise typer.Exit(status)
 
 
-def _judged(path: str, wanted: _Wanted) -> tuple[Trace, Report]:
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"--today must be a day such as 2027-01-31, not {plain(text, 40)}") from None
+
+
+def _write(
+    format: Format, done: Sequence[_Judged], unusable: dict[str, str], traces: int, status: int
+) -> None:
+    """What is written once, behind the pages or in their place."""
+    reports = [judged.report for judged in done]
+    covers = [judged.coverage for judged in done if judged.coverage is not None]
+    merged = None
+    if covers:
+        merged = Coverage()
+        merged.merge(covers)
+    if format is Format.text:
+        if merged is not None:
+            console.emit("\n")
+            console.show(coverage_page(merged))
+    elif not reports and traces == 1:
+        return  # the one line on standard error says it all
+    elif format is Format.junit:
+        console.emit(junit_xml(reports, unusable))
+    elif format is Format.sarif:
+        waived = [judged.waived.covered() for judged in done]
+        console.emit(to_json(sarif_object(reports, unusable, waived, status)))
+    elif traces == 1:
+        console.emit(to_json(report_object(reports[0], merged)))
+    else:
+        console.emit(to_json(reports_object(reports, unusable, covers, merged)))
+
+
+def _judged(path: str, wanted: _Wanted) -> _Judged:
     trace = open_any(path)
-    if isinstance(trace, RecordTable):
-        raise TraceError(f"{trace.path}: a table of requests, not a trace of a run: nothing to check yet")
     header = trace.header
     claims = claimed(
         header_profile=header.profile if header else None,
@@ -134,23 +214,37 @@ def _judged(path: str, wanted: _Wanted) -> tuple[Trace, Report]:
         profile=wanted.profile,
         config=wanted.config,
     )
+    waived = Waived(wanted.waivers, wanted.today)
+    covers = waived if wanted.waivers else None
+    cover = Coverage() if wanted.coverage else None
     with bar(f"checking {plain(path, 40)}", trace.num_rows) as shown:
-        report = check_trace(
-            trace,
-            claims,
-            findings=wanted.findings,
-            rules=wanted.rules,
-            progress=(lambda done, _: shown.to(done)) if shown else None,
-        )
-    return trace, report
+        if isinstance(trace, RecordTable):
+            report = check_records(trace, claims, findings=wanted.findings, rules=wanted.rules, waived=covers)
+        else:
+            report = check_trace(
+                trace,
+                claims,
+                findings=wanted.findings,
+                rules=wanted.rules,
+                waived=covers,
+                progress=(lambda done, _: shown.to(done)) if shown else None,
+                observe=cover.observe if cover is not None else None,
+            )
+    if cover is not None:
+        cover.add(report, claims)
+    return _Judged(trace, report, waived, cover)
 
 
-def _page(trace: Trace, report: Report, wanted: _Wanted, stretch: tuple[int, int | None] | None) -> Page:
+def _page(judged: _Judged, wanted: _Wanted, stretch: tuple[int, int | None] | None) -> Page:
+    trace, report = judged.trace, judged.report
     if stretch is not None:
+        if isinstance(trace, RecordTable):
+            raise TraceError(f"{trace.path}: a table of requests has no steps; leave --from and --to out")
         first, last = stretch
         with bar(f"reading {plain(trace.path, 40)}", trace.num_rows) as shown:
             timeline = collect(counted(trace.events(), shown), first, last)
         return timeline_page(timeline, report.findings, title=f"{report.trace}: {report.verdict}")
     sentences = {rule: kind.sentence for rule, kind in RULES.items()}
     command = shlex.join(("batchspec", "check", trace.path, *wanted.command))
-    return report_page(report, sentences, around(trace, report.findings), command)
+    rows = {} if isinstance(trace, RecordTable) else around(trace, report.findings)
+    return report_page(report, sentences, rows, command)

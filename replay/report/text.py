@@ -4,6 +4,7 @@ A finding has one fixed form, and reads alone: what happened at which step, the 
 what should have been, the events around it, and the command that shows that stretch.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from batchspec.replay.report.page import Page, Segment, count
 from batchspec.spec.verdict import Finding, Report, RuleResult
 
 SHOWN_BEFORE: Final = 3
+_SAME_NEED: Final = 12
 """How many steps before a finding the command of its stretch begins."""
 
 _STYLES: Final = {
@@ -91,7 +93,7 @@ def _against(report: Report) -> str:
     if report.profile is not None:
         return f" (profile {report.profile})"
     if report.config:
-        return " (config of the trace)"
+        return " (config)"
     return " (no profile and no config: only rules that need no claim are judged)"
 
 
@@ -144,13 +146,21 @@ def _place(finding: Finding) -> str:
 
 def _rules(page: Page, report: Report) -> None:
     order = list(_STYLES)
-    results = sorted(report.rules, key=lambda result: order.index(state_of(result)))
+    needs = Counter(result.missing for result in report.rules)
+    results = [result for result in report.rules if needs[result.missing] <= _SAME_NEED or not result.missing]
+    results.sort(key=lambda result: order.index(state_of(result)))
     widths = [
         max((len(word) for word in words), default=0) for words in zip(*map(_cells, results), strict=False)
     ]
     for result in results:
         state, rule, checked = (cell.ljust(width) for cell, width in zip(_cells(result), widths, strict=True))
         page.add((state, _STYLES[state_of(result)]), f"  {rule}  {checked}  {_remark(result)}")
+    for missing, number in needs.items():
+        if missing and number > _SAME_NEED:
+            page.add(
+                ("not checkable", _STYLES["not checkable"]),
+                f"  {number} rules that need {', '.join(missing)} (`batchspec rules` lists all)",
+            )
 
 
 def _cells(result: RuleResult) -> tuple[str, str, str]:
