@@ -5,14 +5,16 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any, Final
 
+from batchspec.replay.coverage import Coverage
+from batchspec.replay.report.coverage import coverage_object
 from batchspec.spec.verdict import Finding, Report, RuleResult
 
 SCHEMA_VERSION: Final = 1
 
 
-def report_object(report: Report) -> dict[str, Any]:
-    """One report as plain data, every key of the contract present."""
-    return {
+def report_object(report: Report, coverage: Coverage | None = None) -> dict[str, Any]:
+    """One report as plain data, every key of the contract present; `coverage` only where it was asked for."""
+    data = {
         "schema": SCHEMA_VERSION,
         "version": version("batchspec"),
         "verdict": report.verdict,
@@ -28,21 +30,35 @@ def report_object(report: Report) -> dict[str, Any]:
         "rules": [_rule(result) for result in report.rules],
         "findings": [_finding(finding) for finding in report.findings],
     }
+    if coverage is not None:
+        data["coverage"] = coverage_object(coverage)
+    return data
 
 
-def reports_object(reports: Sequence[Report], unusable: Mapping[str, str]) -> dict[str, Any]:
+def reports_object(
+    reports: Sequence[Report],
+    unusable: Mapping[str, str],
+    covers: Sequence[Coverage] = (),
+    merged: Coverage | None = None,
+) -> dict[str, Any]:
     """Several traces in one object. `unusable` has the error of each trace that could not be read.
 
     The verdict is `violates` where any trace violates, null where none does and one is unusable.
+    `covers` has the coverage of each report, and `merged` that of all, where it was asked for.
     """
     broken = any(report.verdict == "violates" for report in reports)
-    return {
+    data = {
         "schema": SCHEMA_VERSION,
         "version": version("batchspec"),
         "verdict": "violates" if broken else None if unusable else "conforms",
-        "traces": [report_object(report) for report in reports],
+        "traces": [
+            report_object(report, covers[number] if covers else None) for number, report in enumerate(reports)
+        ],
         "unusable": [{"trace": trace, "error": error} for trace, error in unusable.items()],
     }
+    if merged is not None:
+        data["coverage"] = coverage_object(merged)
+    return data
 
 
 def to_json(data: Mapping[str, Any]) -> str:
