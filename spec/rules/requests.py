@@ -300,11 +300,13 @@ def idle_stall(records: Sequence[Record], profile: Profile) -> Judgement:
     for row, record in enumerate(records):
         if refused(record):
             continue
-        begin = record.admitted_ns if record.admitted_ns is not None else record.first_token_ns
-        if begin is None or record.finish_ns is None:
+        begin, end = record.admitted_ns, record.finish_ns
+        if begin is None or end is None:
             skipped += 1
             continue
-        changes += [(record.arrival_ns, row, 1, 0), (begin, row, -1, 1), (record.finish_ns, row, 0, -1)]
+        changes += [(record.arrival_ns, row, 1, 0), (begin, row, -1, 1), (end, row, 0, -1)]
+    if skipped:
+        return Judgement(0, skipped, [])  # whoever has no times may have run meanwhile
     waiting = running = 0
     idle_since: int | None = None
     checked, broken = 0, []
@@ -326,7 +328,7 @@ def idle_stall(records: Sequence[Record], profile: Profile) -> Judgement:
             idle_since = time if idle_since is None else idle_since
         else:
             idle_since = None
-    return Judgement(checked, skipped, broken)
+    return Judgement(checked, 0, broken)
 
 
 # -- fair shares -----------------------------------------------------------------------------------
@@ -450,7 +452,7 @@ RECORD_RULES: Final[dict[str, RecordRule]] = {
     ),
     "fairness/rate-limit": RecordRule(("fairness.rate_limits",), ("tenant", "status"), rate_limit),
     "fairness/delivery-order": RecordRule(("fairness.delivery=arrival",), ("finish_ns",), delivery_order),
-    "liveness/idle-stall": RecordRule(("patience.wall_ns",), ("finish_ns",), idle_stall),
+    "liveness/idle-stall": RecordRule(("patience.wall_ns",), ("admitted_ns", "finish_ns"), idle_stall),
 }
 """The rules that records alone can put to the test."""
 
