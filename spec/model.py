@@ -239,6 +239,12 @@ class State:
             return None
         return self.token_budget - self.step_tokens
 
+    def awaits_output(self, record: Request) -> bool:
+        """With overlap: a pass that may emit for this request is out, and its output not yet written."""
+        if not self.overlaps:
+            return False
+        return record.pending > 0 or any(record.id in parts for parts in self.passes.values())
+
     def blocks_for(self, tokens: int) -> int | None:
         """ceil(tokens / b), or None without a block size."""
         return None if self.block_size is None else -(-tokens // self.block_size)

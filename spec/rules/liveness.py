@@ -17,7 +17,8 @@ class IdleStall(Rule):
     id = "liveness/idle-stall"
     sentence = (
         "With schedulable work (a running request, a ready one that fits, or one that could fit while "
-        "nothing at all is under way) the engine runs no more than K empty steps in a row."
+        "nothing at all is under way) the engine runs no more than K empty steps in a row; where the profile "
+        "gives this rule a bound of its own, no more than that under a pass or transfer that does not end."
     )
     kind = "bounded"
     source = "vLLM issues 39734 and 31857; LMDeploy PR 4100; llama.cpp issue 14073; Dynamo issue 11016"
@@ -26,6 +27,9 @@ class IdleStall(Rule):
         """Nothing has stalled."""
         super().__init__(*args)
         self._empty = 0
+        self._lingering = 0
+        # What is under way takes as long as it takes: only a bound declared for this very rule covers it.
+        self._bound = (self.profile.patience.rules or {}).get(self.id)
         self._wall = self.profile.patience.wall_ns
         self._worked_ns: int | None = None
 
@@ -68,13 +72,15 @@ class IdleStall(Rule):
         """Count empty steps with work to do."""
         state = self.state
         if state.members or not state.live:
-            self._empty = 0
+            self._empty = self._lingering = 0
             self.checked += 1
             return
         why = self._work()
         if why is None:
             self._empty = 0
+            self._linger()
             return
+        self._lingering = 0
         self.checked += 1
         self._empty += 1
         if self._empty == self.patience + 1:
@@ -83,6 +89,26 @@ class IdleStall(Rule):
                 *list(state.running or state.preempted or state.waiting)[:4],
                 expected=f"at most {self.patience} empty steps in a row",
                 observed=f"{self._who()}" + state.fit_text,
+            )
+
+    def _linger(self) -> None:
+        """Count empty steps under a pass or transfer that does not end."""
+        state = self.state
+        if self._bound is None or not (state.in_flight or state.transfers):
+            self._lingering = 0
+            return
+        self.checked += 1
+        self._lingering += 1
+        if self._lingering == self._bound + 1:
+            request = next(iter(state.transfers), None)
+            what = f"pass {next(iter(state.in_flight))}" if request is None else f"the transfer of {request}"
+            self.flag(
+                f"step {state.step} is the {ordinal(self._lingering)} empty one in a row, and {what} has not "
+                "ended",
+                *([] if request is None else [request]),
+                expected=f"at most {self._bound} empty steps in a row under what is on its way",
+                observed=f"passes in flight: {len(state.in_flight)}, requests with a transfer: "
+                f"{len(state.transfers)}; {self._who()}",
             )
 
     def _work(self) -> str | None:
@@ -94,7 +120,7 @@ class IdleStall(Rule):
                 record.id
                 for record in state.records(state.running)
                 if state.skips.get(record.id) not in ("not_ready", "in_flight")
-                and not (record.pending and state.overlaps)
+                and not state.awaits_output(record)
             ]
             if able and not under_way and not state.ended_now:
                 first = next((request for request in able if request not in state.skips), able[0])
@@ -155,7 +181,7 @@ class IdleStall(Rule):
 
     def open(self) -> bool:
         """The bound has not run out."""
-        return 0 < self._empty <= self.patience
+        return 0 < self._empty <= self.patience or 0 < self._lingering <= (self._bound or 0)
 
 
 class StarvedMember(Rule):
@@ -191,6 +217,8 @@ class StarvedMember(Rule):
             self.checked += len(members)
             if all(part.tokens != 0 for part in members.values()):
                 return
+        if not members and (state.in_flight or state.transfers):
+            return  # an empty step under a pass or transfer puts nobody behind anybody
         missed: dict[RequestId, int] = {}
         for record in state.records(state.running):
             request = record.id
@@ -200,7 +228,7 @@ class StarvedMember(Rule):
                 continue
             if state.skips.get(request) in ("not_ready", "in_flight"):
                 continue
-            if record.pending and state.overlaps:
+            if state.awaits_output(record):
                 continue
             count = self._missed.get(request, 0) + 1
             missed[request] = count
