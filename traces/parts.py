@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from batchspec.spec.errors import TraceError
 from batchspec.traces.header import KEY, Header
+from batchspec.traces.journal import left_behind
 from batchspec.traces.normal import Place, wrong_type
 from batchspec.traces.schema import IdType, accepts, is_string
 from batchspec.traces.text import one_line
@@ -56,16 +57,22 @@ def is_parquet(path: Path) -> bool:
 
 
 def find_parts(path: Path) -> list[Path]:
-    """The file itself, or the parts of a folder in name order. Raises `TraceError` if there is none."""
+    """The file itself, or the parts of a folder in name order, journals of a dead recorder included.
+
+    Raises `TraceError` if there is none.
+    """
     name = one_line(path)
     try:
         if path.is_dir():
-            found = sorted((item for item in path.glob("part-*.parquet") if item.is_file()), key=_number)
+            found = [item for item in path.glob("part-*.parquet") if item.is_file()]
+            found = sorted([*found, *left_behind(path)], key=_number)
             if not found:
                 raise TraceError(f"{name}: no part-*.parquet in this folder")
             return found
         if path.is_file():
             return [path]
+        if copies := left_behind(path):
+            return copies
         there = path.exists()
     except (OSError, ValueError) as error:
         raise TraceError(f"{name}: cannot be read ({one_line(error)})") from None
