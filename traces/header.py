@@ -19,6 +19,9 @@ SCHEMA_VERSION: Final = 1
 MAX_BYTES: Final = 4 * 1024 * 1024
 """A longer header is refused: no honest one comes near."""
 
+MAX_DEPTH: Final = 64
+"""Objects and lists in each other: how deep a parser can go depends on the Python, this does not."""
+
 CLOCKS: Final = ("wall", "monotonic", "virtual")
 OUTPUTS: Final = ("derived", "recorded")
 BEGINS: Final = ("empty", "running")
@@ -74,6 +77,8 @@ def _parsed(text: str | bytes) -> dict[str, Any]:
         raise TraceError(f"header: longer than {MAX_BYTES} bytes; keep only what `batchspec` defines")
     try:
         data = json.loads(text, parse_constant=_refused, parse_float=_finite)
+        if _deeper(data, MAX_DEPTH):
+            raise RecursionError
         # A lone surrogate can be neither printed nor written again.
         json.dumps(data, ensure_ascii=False).encode()
     except RecursionError:
@@ -85,6 +90,18 @@ def _parsed(text: str | bytes) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise TraceError(f"header: must be a JSON object, not {shown(data)}")
     return data
+
+
+def _deeper(data: Any, depth: int) -> bool:
+    level = [data]
+    for _ in range(depth):
+        containers = [item for item in level if isinstance(item, dict | list)]
+        if not containers:
+            return False
+        level = [
+            inner for item in containers for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+    return any(isinstance(item, dict | list) for item in level)
 
 
 def _refused(word: str) -> float:
