@@ -9,6 +9,7 @@ from batchspec.spec.model import PARKED, RUNNING, WAITING, Request
 from batchspec.spec.profile import Profile, parse_need
 from batchspec.spec.rule import Rule
 from batchspec.spec.rules.slots import fit_needs
+from batchspec.spec.words import count, ordinal
 
 ORDER_COLUMNS = {
     "sjf": ("prompt_tokens", "max_tokens"),
@@ -116,15 +117,14 @@ def _shown(rule: Rule, record: Request) -> str:
 
 def _place(rule: Rule, record: Request) -> str:
     order = rule.profile.admission.order
+    arrival = f"{ordinal(record.number + 1)} arrival"
     if order == "priority":
-        return f"priority {record.priority}, arrival {record.number}"
+        return f"priority {record.priority}, {arrival}"
     if order == "sjf":
-        return f"work {(record.prompt or 0) + (record.max_tokens or 0)}, arrival {record.number}"
+        return f"work {(record.prompt or 0) + (record.max_tokens or 0)}, {arrival}"
     if order == "fair" and rule.line.shares is not None:
-        return (
-            f"tenant {record.tenant} at {rule.line.shares.counter(record.tenant):g}, arrival {record.number}"
-        )
-    return f"arrival {record.number}"
+        return f"tenant {record.tenant} at {rule.line.shares.counter(record.tenant):g}, {arrival}"
+    return arrival
 
 
 class HeadOfLine(Rule):
@@ -191,9 +191,9 @@ class HeadOfLine(Rule):
             first.id,
             expected="nobody past the first misfit"
             if self._stops
-            else f"at most {most} requests past one misfit",
-            observed=f"{first.id} needs {need} blocks, {free_bounds(self.state)[1]} are free; "
-            f"passed {self._passed[key]} times",
+            else f"at most {count(most, 'request')} past one misfit",
+            observed=f"{first.id} needs {count(need or 0, 'block')}, {free_bounds(self.state)[1]} free; "
+            f"passed {count(self._passed[key], 'time')}",
         )
 
     def after_finish(self, event: Event, record: Request | None) -> None:
@@ -245,11 +245,12 @@ class Fit(Rule):
         kept = watermark if state.running else 0
         if need + kept > most:
             self.flag(
-                f"{record.id} is admitted needing {need} blocks with {most} free",
+                f"{record.id} is admitted needing {count(need, 'block')} with {most} free"
+                + (f", {kept} of them to be kept" if kept else ""),
                 record.id,
-                expected=f"at least {need + kept} free blocks (test {self.profile.admission.test}"
+                expected=f"at least {count(need + kept, 'free block')} (test {self.profile.admission.test}"
                 + (f", watermark {kept})" if kept else ")"),
-                observed=f"{most} free blocks",
+                observed=count(most, "free block"),
             )
 
     before_resume = before_admit
@@ -357,10 +358,10 @@ class NeverFit(Rule):
         limits = self.profile.limits
         need = self.state.blocks_for(record.known or record.prompt or 0)
         self.flag(
-            f"{record.id} can never fit and has blocked the line for {self._count} steps",
+            f"{record.id} can never fit and has blocked the line for {count(self._count, 'step')}",
             record.id,
-            expected=f"its reject, abort or finish with error within {self.patience} steps",
-            observed=f"prompt {record.prompt}, needs {need} blocks of {limits.kv_blocks}"
+            expected=f"its reject, abort or finish with error within {count(self.patience, 'step')}",
+            observed=f"prompt {record.prompt}, needs {count(need or 0, 'block')} of {limits.kv_blocks}"
             + (f", max_model_len {limits.max_model_len}" if limits.max_model_len else ""),
         )
 
@@ -427,9 +428,9 @@ class NeedlessWait(Rule):
         if record is None or record.number != self._next[1] or self.state.mode == "dynamic":
             return
         self.flag(
-            f"{record.id} is next in line and has fitted for {self._count} steps without being admitted",
+            f"{record.id} is next in line and has fitted for {count(self._count, 'step')}, but waits on",
             record.id,
-            expected=f"its admission within {self.patience} steps",
+            expected=f"its admission within {count(self.patience, 'step')}",
             observed=f"still {record.state}" + self._fit_text,
         )
         self._count += 1
@@ -495,15 +496,15 @@ class Parked(Rule):
 
     def opened(self, event: Event) -> None:
         """The bound has run out."""
-        for request, count in list(self._since.items()):
-            if count >= self.patience:
+        for request, steps in list(self._since.items()):
+            if steps >= self.patience:
                 del self._since[request]
                 self.checked += 1
                 self.flag(
-                    f"{request} is ready for {count} steps and nobody has looked at it",
+                    f"{request} was parked, is ready for {count(steps, 'step')}, and nobody has looked at it",
                     request,
-                    expected=f"an admit, skip, reject, park or abort within {self.patience} steps",
-                    observed="no row about it",
+                    expected=f"an admit, skip, reject, park or abort within {count(self.patience, 'step')}",
+                    observed=f"no row about {request} since it is ready",
                 )
 
     def open(self) -> bool:

@@ -10,6 +10,7 @@ from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
+from batchspec.spec.words import count
 
 
 def taken_over(state_block_size: int | None, event: Event) -> int:
@@ -127,8 +128,8 @@ class ReleaseOnce(Rule):
             self.flag(
                 f"{event.request} gives back {event.units} of {event.resource} and holds {held}",
                 event.subject,
-                expected=f"at most {held} units",
-                observed=f"{event.units} units: the count falls to {held - event.units}",
+                expected=f"at most {count(held, 'unit')}",
+                observed=f"{count(event.units, 'unit')}: the count falls to {held - event.units}",
             )
 
 

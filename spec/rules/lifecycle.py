@@ -39,7 +39,7 @@ class UnknownRequest(GuardRule):
             self.flag(
                 f"{event.event} of {event.request}, which has not arrived",
                 event.subject,
-                expected="an arrive (or live) row of this request first",
+                expected=f"an arrive (or live) row of {event.request} first",
                 observed=f"{event.event} of an unknown request",
             )
 
@@ -59,7 +59,7 @@ class LegalTransition(GuardRule):
         self.flag(
             f"{event.event} of {event.request} while it is {where}",
             event.subject,
-            expected=f"{event.event} only from {legal}",
+            expected=f"{event.event} only of a request that is {legal}",
             observed=f"{event.request} is {where}",
         )
 
@@ -105,7 +105,7 @@ class AfterEnd(GuardRule):
             f"{event.event} of {event.request} after its {end.kind} in step {end.step}",
             event.subject,
             expected=f"nothing more about {event.request}",
-            observed=f"{event.event} in step {event.step}",
+            observed=f"one more {event.event} in step {event.step}",
         )
 
 
@@ -133,7 +133,7 @@ class Unfinished(Rule):
                 record.id,
                 expected="a finish, abort or reject before the trace ends",
                 observed=f"{record.id} is {record.state} at the end of a complete trace"
-                + (f"; {len(left)} requests in all" if len(left) > 1 else ""),
+                + (f"; {len(left)} such requests in all" if len(left) > 1 else ""),
             )
 
     def open(self) -> bool:
@@ -192,7 +192,7 @@ class AbortIgnored(Rule):
                 f"{record.cancelled}",
                 record.id,
                 expected=f"no output from a pass after {last}",
-                observed=f"{event.tokens} tokens from pass {event.pass_step}",
+                observed=f"an output of pass {event.pass_step}",
             )
 
     def opened(self, event: Event) -> None:

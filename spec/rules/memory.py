@@ -11,6 +11,7 @@ from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Request
 from batchspec.spec.profile import Profile, parse_need
 from batchspec.spec.rule import Rule
+from batchspec.spec.words import count
 
 
 class Bound(Rule):
@@ -100,10 +101,10 @@ class Bound(Rule):
         out = sum(self.state.resources.get(event.resource or "", {}).values())
         if out > capacity:
             self.flag(
-                f"{out} units of {event.resource} are out, it has {capacity}",
+                f"{count(out, 'unit')} of {event.resource} are out, it has {capacity}",
                 event.subject,
-                expected=f"at most {capacity} units",
-                observed=f"{out} units after {event.request} took {event.units}",
+                expected=f"at most {count(capacity, 'unit')}",
+                observed=f"{count(out, 'unit')} after {event.request} took {event.units}",
             )
 
 
@@ -144,10 +145,10 @@ class Coverage(Rule):
         for request, blocks, computed, row in short:
             if request in self.state.members:
                 self.flag(
-                    f"{request} computes {computed - blocks * size} positions that no block of its holds",
+                    f"{request} holds no block for {count(computed - blocks * size, 'position')} of the pass",
                     request,
-                    expected=f"{-(-computed // size)} blocks for {computed} positions",
-                    observed=f"{blocks} blocks of {size} positions",
+                    expected=f"{count(-(-computed // size), 'block')} for {count(computed, 'position')}",
+                    observed=f"{count(blocks, 'block')} of {count(size, 'position')}",
                     row=row,
                 )
 
@@ -221,10 +222,10 @@ class Waste(Rule):
         most = max(need, reserved, before)
         if blocks > most:
             self.flag(
-                f"{record.id} holds {blocks} blocks where {most} would do",
+                f"{record.id} holds {count(blocks, 'block')} where {most} would do",
                 record.id,
-                expected=f"at most {most} blocks for {event.start + event.tokens} positions",
-                observed=f"{blocks} blocks, {before} before",
+                expected=f"at most {count(most, 'block')} for {event.start + event.tokens} positions",
+                observed=f"{count(blocks, 'block')}, {before} before",
             )
 
     def after_finish(self, event: Event, record: Request | None) -> None:
@@ -281,9 +282,9 @@ class Conservation(Rule):
             return
         self.checked += 1
         if found != total:
-            lost = "missing from" if found < total else "too many for"
             self.flag(
-                f"{abs(total - found)} blocks are {lost} the books at the end of step {event.step}",
+                f"free, held and pinned blocks add up to {found} at the end of step {event.step}, "
+                f"the pool has {total}",
                 expected=f"free + held + pinned = {total}",
                 observed=f"free {event.free_blocks} + held {held} + pinned {pinned or 0} = {found}",
             )
@@ -345,10 +346,10 @@ class Release(Rule):
         held = blocks or len(table)
         if held:
             self.flag(
-                f"{request} still holds {held} blocks after its {event.event}",
+                f"{request} still holds {count(held, 'block')} after its {event.event}",
                 request,
                 expected="no blocks",
-                observed=f"{held} blocks" + (f" ({', '.join(map(str, table[:8]))})" if table else ""),
+                observed=count(held, "block") + (f" ({', '.join(map(str, table[:8]))})" if table else ""),
             )
 
     def closing(self, event: Event | None) -> None:
@@ -369,9 +370,9 @@ class Release(Rule):
         if state.steps - self._pinned_since == self.patience:
             self.checked += 1
             self.flag(
-                f"{event.pinned_blocks} blocks are still pinned {self.patience} steps after the last "
-                "transfer ended",
-                expected=f"{self._baseline} pinned blocks",
+                f"{count(event.pinned_blocks, 'block')} still pinned {count(self.patience, 'step')} after "
+                "the last transfer ended",
+                expected=count(self._baseline or 0, "pinned block"),
                 observed=f"{event.pinned_blocks} pinned, no transfer under way, no live request",
             )
 
@@ -387,9 +388,10 @@ class Release(Rule):
                 self.checked += 1
                 del self._ended[request]
                 self.flag(
-                    f"{request} ended {self.state.steps - since} steps ago, its transfer is still under way",
+                    f"{request} ended {count(self.state.steps - since, 'step')} ago and its transfer is "
+                    "still under way",
                     request,
-                    expected=f"the transfer's end and the blocks back within {self._deadline} steps",
+                    expected=f"the transfer's end and its blocks within {count(self._deadline or 0, 'step')}",
                     observed="blocks held for a transfer that does not end",
                 )
 
@@ -438,7 +440,7 @@ class Leak(Rule):
         if judged and state.block_lag != "release" and free != total:
             self._told = True
             self.flag(
-                f"nobody is live in step {event.step} and {(total or 0) - (free or 0)} blocks are not free",
+                f"no request is live in step {event.step}, and {free} of {total} blocks are free",
                 expected=f"free_blocks {total}",
                 observed=f"free_blocks {free}",
             )
@@ -447,7 +449,7 @@ class Leak(Rule):
             names = ", ".join(f"{units} of {name}" for name, units in out.items())
             holders = [request for ledger in state.resources.values() for request in ledger]
             self.flag(
-                f"nobody is live in step {event.step} and {names} did not come back",
+                f"no request is live in step {event.step}, and {names} did not come back",
                 *holders[:4],
                 expected="every unit given back",
                 observed=f"still out: {names}",
@@ -465,10 +467,10 @@ class Leak(Rule):
         for request, blocks in state.held_by_ended.items():
             if blocks:
                 self.flag(
-                    f"{str(request).split(chr(0))[0]} ended and its {blocks} blocks were never released",
+                    f"{str(request).split(chr(0))[0]} ended and its {count(blocks, 'block')} never came back",
                     request,
                     expected="a release row for each ended request",
-                    observed=f"{blocks} blocks held at the end of the trace",
+                    observed=f"{count(blocks, 'block')} held at the end of the trace",
                 )
 
 
@@ -492,10 +494,10 @@ class HostBound(Rule):
         used, limit = self.state.swapped_blocks, self.profile.limits.host_blocks or 0
         if used > limit:
             self.flag(
-                f"swapped requests need {used} blocks on the host, it has {limit}",
+                f"swapped requests need {count(used, 'block')} on the host, it has {limit}",
                 record.id,
-                expected=f"at most {limit} host blocks",
-                observed=f"{used} after the swap of {record.id} ({record.computed} positions)",
+                expected=f"at most {count(limit, 'host block')}",
+                observed=f"{used} after the swap of {record.id} ({count(record.computed, 'position')})",
             )
 
 

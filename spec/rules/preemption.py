@@ -11,6 +11,7 @@ from batchspec.spec.model import RUNNING, Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.rules.admission import order_needs
+from batchspec.spec.words import count
 
 
 def _by_operator(event: Event) -> bool:
@@ -95,14 +96,16 @@ class Cause(Rule):
         most = max((need for need in needs if need is not None), default=0)
         if most + headroom > least:
             return
-        who = f"its beneficiary {cause.id}" if cause is not None else "no running request"
+        if cause is not None:
+            why = f"for {cause.id}, which needs {count(most, 'block')} and finds {least} free"
+        else:
+            why = f"although no running request needs more than the {count(least, 'free block')}"
         self.flag(
-            f"{record.id} is preempted although {who} needs {'more than ' if cause is None else 'only '}"
-            f"{least if cause is None else most} blocks and {least} are free",
+            f"{record.id} is preempted {why}",
             record.id,
             *([cause.id] if cause is not None else []),
             expected="preemption only for a need beyond the free blocks",
-            observed=f"need {most}, headroom {headroom}, free {least}",
+            observed=f"needed {most}, headroom {headroom}, free {least}",
         )
 
     def _need(self, record: Request) -> int | None:
@@ -196,7 +199,7 @@ class Victim(Rule):
             return
         self.checked += 1
         if record.id not in right:
-            self._tell(record, right, f"running: {', '.join(str(other.id) for other in runs[:12])}")
+            self._tell(record, right, f"those that run: {', '.join(str(other.id) for other in runs[:12])}")
 
     def _right(self, policy: str, runs: list[Request]) -> list[RequestId] | None:
         if policy == "latest-admitted":
@@ -227,7 +230,7 @@ class Victim(Rule):
             record.id,
             *dict.fromkeys(right),
             expected=f"{should} ({self.profile.preemption.victim})",
-            observed=f"{record.id}; {why}",
+            observed=f"{record.id} preempted; {why}",
         )
 
 
@@ -438,18 +441,18 @@ class Thrash(Rule):
             self.skipped += 1
             return
         self.checked += 1
-        number, most, count = self._last.get(record.id, (-1, -1, 0))
+        number, most, times = self._last.get(record.id, (-1, -1, 0))
         if number != record.number or known > most:
             self._last[record.id] = (record.number, known, 0)
             return
-        count += 1
-        self._last[record.id] = (record.number, most, count)
-        if count > self.patience:
+        times += 1
+        self._last[record.id] = (record.number, most, times)
+        if times > self.patience:
             self.flag(
-                f"{record.id} is preempted {count + 1} times in a row without one new token between",
+                f"{record.id} is preempted {times + 1} times in a row without one new token between",
                 record.id,
-                expected=f"progress, or at most {self.patience} preemptions without it",
-                observed=f"n = {known} each time",
+                expected=f"a new token between, or at most {count(self.patience, 'time')} more",
+                observed=f"{count(known, 'token')} of prompt and outputs each time",
             )
 
     def after_finish(self, event: Event, record: Request | None) -> None:
@@ -505,10 +508,10 @@ class Swap(Rule):
         self.checked += 1
         if swapped and back != computed:
             self.flag(
-                f"{record.id} was swapped out with {computed} positions and comes back with {back}",
+                f"{record.id} was swapped out with {count(computed, 'position')} and comes back with {back}",
                 record.id,
-                expected=f"{computed} positions",
-                observed=f"{back} positions",
+                expected=count(computed, "position"),
+                observed=count(back, "position"),
             )
         elif not swapped and back > 0 and self.profile.reuse.prefix is False:
             if self.state.keeps_blocks:
@@ -575,10 +578,10 @@ class Livelock(Rule):
         self._told = True
         names = sorted(circle, key=str)
         self.flag(
-            f"{', '.join(map(str, names))} preempt each other in a circle and nobody emits a token",
+            f"{', '.join(map(str, names))} preempt each other in a circle, and nobody emits a token",
             *names,
-            expected=f"a token within {self.patience} steps, or no circle",
-            observed=f"no token for {self.state.steps - self._since} steps",
+            expected=f"a token within {count(self.patience, 'step')}, or no circle",
+            observed=f"no token for {count(self.state.steps - self._since, 'step')}",
         )
 
 

@@ -6,6 +6,7 @@ from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
+from batchspec.spec.words import duration
 
 
 class Backwards(Rule):
@@ -40,7 +41,7 @@ class Backwards(Rule):
             return
         if self._last is not None and now < self._last:
             self.flag(
-                f"the clock runs back by {self._last - now} ns",
+                f"the clock runs back by {duration(self._last - now)}",
                 expected=f"time_ns of at least {self._last}",
                 observed=f"time_ns {now}",
             )
@@ -105,7 +106,7 @@ class Causality(Rule):
         name, then = earlier
         if event.time_ns < then:
             self.flag(
-                f"{what} of {event.request} comes {then - event.time_ns} ns before its {name}",
+                f"the {what} of {event.request} comes {duration(then - event.time_ns)} before its {name}",
                 event.request,
                 expected=f"time_ns of at least {then}",
                 observed=f"time_ns {event.time_ns}",

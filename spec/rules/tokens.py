@@ -12,6 +12,7 @@ from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
+from batchspec.spec.words import count
 
 
 def _pass_needs(profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> list[str]:
@@ -129,7 +130,8 @@ class Overrun(Rule):
         most = known + (event.drafts or 0)
         if event.start + event.tokens > most:
             self.flag(
-                f"{record.id} computes up to position {event.start + event.tokens} of {known} known tokens",
+                f"{record.id} computes {count(event.start + event.tokens, 'position')}, but has only "
+                f"{count(known, 'token')}" + (f" and {count(event.drafts, 'draft')}" if event.drafts else ""),
                 record.id,
                 expected=f"start + tokens of at most {most}",
                 observed=f"start {event.start}, tokens {event.tokens}, drafts {event.drafts or 0}",
@@ -168,7 +170,7 @@ class EarlyOutput(Rule):
                 f"{record.id} emits in step {event.step}, of which it is no member",
                 record.id,
                 expected="an output only from a pass that reaches its last known token",
-                observed=f"{event.tokens} tokens from pass {event.pass_step}",
+                observed=f"{count(event.tokens or 0, 'token')} from pass {event.pass_step}",
             )
             return
         if part.reaches is None or event.tokens is None:
@@ -180,14 +182,14 @@ class EarlyOutput(Rule):
             self.flag(
                 f"{record.id} emits from pass {event.pass_step}, which does not reach its last known token",
                 record.id,
-                expected="no output before the pass that reaches n",
-                observed=f"{event.tokens} tokens; the pass ends at position {end}",
+                expected=f"no output before all {count(record.known or 0, 'known token')} are computed",
+                observed=f"{count(event.tokens, 'token')} from a pass that ends at position {end}",
             )
         elif event.tokens > part.drafts + 1:
             self.flag(
-                f"{record.id} emits {event.tokens} tokens from a pass with {part.drafts} drafts",
+                f"{record.id} emits {event.tokens} tokens from a pass with {count(part.drafts, 'draft')}",
                 record.id,
-                expected=f"at most {part.drafts + 1} tokens",
+                expected=f"at most {count(part.drafts + 1, 'token')}",
                 observed=f"{event.tokens} tokens",
             )
 
@@ -225,26 +227,26 @@ class OutputCount(Rule):
         self.checked += 1
         if reported is not None and reported != outputs:
             self.flag(
-                f"{record.id} ends with {reported} output tokens reported and {outputs} counted",
+                f"{record.id} ends with {count(reported, 'output token')} reported and {outputs} counted",
                 record.id,
                 expected=f"output_tokens {outputs}",
                 observed=f"output_tokens {reported}",
             )
         elif limit is not None and outputs > limit:
             self.flag(
-                f"{record.id} ends with {outputs} output tokens, {limit} were allowed",
+                f"{record.id} ends with {count(outputs, 'output token')} where at most {limit} may be",
                 record.id,
-                expected=f"at most {limit}",
-                observed=f"{outputs} output tokens",
+                expected=f"at most {limit} (max_tokens)",
+                observed=count(outputs, "output token"),
             )
         elif event.reason == "length" and limit is not None and outputs != limit:
             longest = self.profile.limits.max_model_len
             if longest is None or record.prompt is None or record.prompt + outputs < longest:
                 self.flag(
-                    f"{record.id} ends for its length after {outputs} of {limit} output tokens",
+                    f"{record.id} ends for its length after {outputs} of {count(limit, 'output token')}",
                     record.id,
-                    expected=f"{limit} output tokens",
-                    observed=f"{outputs} output tokens",
+                    expected=f"{count(limit, 'output token')} (max_tokens), or another reason",
+                    observed=f"reason length after {count(outputs, 'output token')}",
                 )
 
     before_abort = before_finish
@@ -286,7 +288,7 @@ class Lost(Rule):
                     f"{record.id} emits a second time in step {event.step}",
                     record.id,
                     expected="one output a pass",
-                    observed=f"{state.emitted[record.id]} tokens, then {event.tokens} more",
+                    observed=f"{count(state.emitted[record.id] or 0, 'token')}, then {event.tokens} more",
                 )
             return
         if record.preemptions and part.reaches is not None:
@@ -296,8 +298,8 @@ class Lost(Rule):
                 self.flag(
                     f"{record.id} emits after its preemption although its prefix is not rebuilt",
                     record.id,
-                    expected=f"positions up to n = {record.known} first",
-                    observed=f"{event.tokens} tokens from a pass that ends at position {end}",
+                    expected=f"all {count(record.known or 0, 'token')} of prompt and outputs computed first",
+                    observed=f"an output of a pass that ends at position {end}",
                 )
 
     def before_finish(self, event: Event, record: Request | None) -> None:
@@ -308,10 +310,10 @@ class Lost(Rule):
         self.checked += 1
         if event.output_tokens < least:
             self.flag(
-                f"{event.request} had emitted {least} tokens when it was preempted and ends with "
+                f"{event.request} had emitted {count(least, 'token')} when it was preempted and ends with "
                 f"{event.output_tokens}",
                 event.subject,
-                expected=f"at least {least} output tokens",
+                expected=f"at least {count(least, 'output token')}",
                 observed=f"output_tokens {event.output_tokens}",
             )
 
@@ -338,7 +340,8 @@ class Chunking(Rule):
         self.checked += 1
         if event.start + event.tokens < known:
             self.flag(
-                f"{record.id} computes {event.tokens} of {known - event.start} tokens that are left",
+                f"{record.id} computes {event.tokens} of the {known - event.start} tokens that are left, "
+                "under a profile without chunked prefill",
                 record.id,
                 expected=f"all {known - event.start} in one step",
                 observed=f"start {event.start}, tokens {event.tokens}",
@@ -377,8 +380,7 @@ class InFlight(Rule):
             end = self.state.ended.get(request)
             if end is not None:
                 self.flag(
-                    f"pass {event.pass_} settles {event.tokens} tokens for {request}, which ended in step "
-                    f"{end.step}",
+                    f"{request} is given tokens of pass {event.pass_} after it ended in step {end.step}",
                     request,
                     expected="outputs of a request that ended are dropped",
                     observed=f"output of pass {event.pass_} in step {event.step}",
@@ -387,10 +389,10 @@ class InFlight(Rule):
         number, last = self._settled.get(request, (-1, -1))
         if number == record.number and event.pass_ <= last:
             self.flag(
-                f"pass {event.pass_} is settled a second time for {request}",
+                f"{request} is given tokens of pass {event.pass_} although it had those of pass {last}",
                 request,
-                expected=f"a pass after {last}",
-                observed=f"{event.tokens} tokens of pass {event.pass_}",
+                expected=f"tokens of a pass after {last}: each pass is settled once",
+                observed=f"{count(event.tokens or 0, 'token')} of pass {event.pass_}",
             )
         elif self.state.overlaps:
             self._from_nowhere(event, record)
@@ -400,10 +402,10 @@ class InFlight(Rule):
         part = part_of(self.state, event)
         if part is None and record.first_admit is not None and not record.adopts:
             self.flag(
-                f"{record.id} is given {event.tokens} tokens of pass {event.pass_}, which has none in flight",
+                f"{record.id} is given tokens of pass {event.pass_}, which has none of its in flight",
                 record.id,
                 expected="tokens only from a pass that computed its last known token",
-                observed=f"{record.pending} tokens in flight, none from pass {event.pass_}",
+                observed=f"{count(record.pending, 'token')} in flight, none from pass {event.pass_}",
             )
 
     def after_finish(self, event: Event, record: Request | None) -> None:
