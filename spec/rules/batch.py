@@ -7,7 +7,7 @@ from batchspec.spec.line import fits
 from batchspec.spec.model import Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
-from batchspec.spec.words import duration
+from batchspec.spec.words import count, duration
 
 
 class Membership(Rule):
@@ -30,7 +30,7 @@ class Membership(Rule):
                 f"{request} is scheduled twice in step {event.step}",
                 event.subject,
                 expected="one membership a step",
-                observed=f"already a member with {state.members[request].tokens} tokens",
+                observed=f"already a member, with {state.members[request].tokens} tokens",
             )
         elif (state.preempted_now or state.ended_now) and request is not None:
             self._gone(event, request)
@@ -52,7 +52,7 @@ class Membership(Rule):
                 f"{request} was {how} in step {event.step} and still has a part in it",
                 request,
                 expected=f"nothing more of {request} in step {event.step}",
-                observed=f"{event.event} of {event.tokens} tokens",
+                observed=f"{event.event} after it was {how}",
             )
 
 
@@ -89,9 +89,9 @@ class Capacity(Rule):
         running, cap = len(self.state.running), self.state.max_seqs or 0
         if running > cap:
             self.flag(
-                f"{running} requests run, {cap} may",
+                f"{running} requests run where at most {cap} may",
                 event.subject,
-                expected=f"at most {cap} running",
+                expected=f"at most {cap} running (max_seqs)",
                 observed=f"{running} running after the {event.event} of {event.request}",
             )
 
@@ -103,8 +103,9 @@ class Capacity(Rule):
         live = sum(1 for request in self.state.members if request in self.state.live)
         if live > (self.state.max_seqs or 0):
             self.flag(
-                f"{live} requests are members of step {self.state.step}, {self.state.max_seqs} may be",
-                expected=f"at most {self.state.max_seqs} members",
+                f"{live} requests are members of step {self.state.step} where at most "
+                f"{self.state.max_seqs} may be",
+                expected=f"at most {count(self.state.max_seqs or 0, 'member')} (max_seqs, per step)",
                 observed=f"{live} members",
             )
 
@@ -211,10 +212,9 @@ class StaticBarrier(Rule):
         state = self.state
         if state.running and (state.batch_step != state.step or state.decided):
             self.flag(
-                f"{event.request} is admitted while {len(state.running)} of the batch of step "
-                f"{state.batch_step} are unfinished",
+                f"{event.request} joins the batch of step {state.batch_step}, which has not ended",
                 event.subject,
-                expected="admission when the last member of the batch has ended",
+                expected="to wait until the last member of the batch has ended",
                 observed="still running: " + _short(", ".join(map(str, state.running))),
             )
 
@@ -371,7 +371,8 @@ class NoStall(Rule):
                 f"{request} is decoding and left out of step {state.step}",
                 request,
                 expected=f"{request} among the members, or a skip row that says why",
-                observed=f"{len(state.members)} members, decodes use {decodes} of {state.token_budget}",
+                observed=f"{count(len(state.members), 'member')}; decodes use {decodes} of "
+                f"{state.token_budget} tokens",
             )
 
 

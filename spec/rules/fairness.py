@@ -9,6 +9,7 @@ from batchspec.spec.model import PARKED, RUNNING, WAITING, Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.rules.admission import order_needs
+from batchspec.spec.words import count
 
 
 class Overtaking(Rule):
@@ -53,8 +54,11 @@ class Overtaking(Rule):
             f"{record.id} overtakes {first.id}, which arrived earlier and is ready",
             record.id,
             first.id,
-            expected=f"{first.id} first" if self._stops else f"at most {self._most} overtakings",
-            observed=f"{first.id} arrived in step {first.arrived}, {record.id} in step {record.arrived}",
+            expected=f"{first.id} first"
+            if self._stops
+            else f"at most {count(self._most, 'later request')} admitted before {first.id}",
+            observed=f"{first.id} arrived in step {first.arrived}, {record.id} in step {record.arrived}; "
+            f"{first.id} is overtaken {count(self._passed[key], 'time')}",
         )
 
     def after_admit(self, event: Event, record: Request | None) -> None:
@@ -128,7 +132,7 @@ class PriorityInversion(Rule):
             return True
         others = len(below) < len(state.running)
         watermark: int = self.profile.value("admission.watermark_blocks") if others else 0
-        return need + watermark <= most + sum(count or 0 for count in gain)
+        return need + watermark <= most + sum(blocks or 0 for blocks in gain)
 
     def opened(self, event: Event) -> None:
         """The bound has run out."""
@@ -140,12 +144,12 @@ class PriorityInversion(Rule):
         self._count += 1
         holder = self._holder
         self.flag(
-            f"{record.id} (priority {record.priority}) has waited {self.patience} steps while {holder.id} "
-            f"(priority {holder.priority}) runs",
+            f"{record.id} (priority {record.priority}) waits {count(self.patience, 'step')} while "
+            f"{holder.id} (priority {holder.priority}) runs",
             record.id,
             holder.id,
-            expected=f"a preemption of a less urgent request within {self.patience} steps",
-            observed=f"urgent = {self.profile.admission.urgent} numbers; {record.id} still {record.state}",
+            expected=f"a preemption of a less urgent request within {count(self.patience, 'step')}",
+            observed=f"{self.profile.admission.urgent} numbers are urgent; {record.id} still {record.state}",
         )
 
     def open(self) -> bool:
@@ -239,9 +243,9 @@ class ServiceGap(Rule):
         for spread, step, row, pair in self._records:
             if spread > bound:
                 self.flag(
-                    f"the services of {pair[0]} and {pair[1]} drift {spread:g} apart while both wait",
+                    f"the services of tenants {pair[0]} and {pair[1]} drift {spread:g} apart while both wait",
                     expected=f"at most 2U = {bound:g}",
-                    observed=f"{spread:g} (largest {self._top:g})",
+                    observed=f"{spread:g} here, at most {self._top:g} in the trace",
                     step=step,
                     row=row,
                 )
@@ -286,7 +290,7 @@ class Starvation(Rule):
             since, passed = self._since[request]
             self._since[request] = (since, passed + 1)
             if passed + 1 > self._bound:
-                self._tell(other, f"overtaken {passed + 1} times")
+                self._tell(other, f"is overtaken {count(passed + 1, 'time')}")
 
     def before_park(self, event: Event, record: Request | None) -> None:
         """Parked: its condition is not the scheduler's."""
@@ -309,9 +313,9 @@ class Starvation(Rule):
     def _tell(self, record: Request, how: str) -> None:
         self._since.pop(record.id, None)
         self.flag(
-            f"{record.id} gets no first service: {how}",
+            f"{record.id} {how}, and has had no service yet",
             record.id,
-            expected=f"its admission within {self._bound} steps and overtakings",
+            expected=f"its admission within {count(self._bound, 'step')} and as many overtakings",
             observed=how,
         )
 
@@ -364,7 +368,8 @@ class RateLimit(Rule):
         used, allowed = found
         if used < allowed:
             self.flag(
-                f"{record.id} is refused for its rate, {used} of {allowed} requests of {record.tenant} used",
+                f"{record.id} is refused for its rate, with {used} of {allowed} requests of tenant "
+                f"{record.tenant} used",
                 record.id,
                 expected="its admission to the queue",
                 observed=f"{used} accepted in the last period, {allowed} allowed",
@@ -379,7 +384,7 @@ class RateLimit(Rule):
         used, allowed = found
         if used >= allowed:
             self.flag(
-                f"{record.id} is accepted beyond the quota of {record.tenant}",
+                f"{record.id} is accepted beyond the quota of tenant {record.tenant}",
                 record.id,
                 expected="a reject with reason rate",
                 observed=f"{used} accepted in the last period, {allowed} allowed",
@@ -428,7 +433,7 @@ class DeliveryOrder(Rule):
                 event.subject,
                 first,
                 expected=f"{first} first",
-                observed=f"{event.request} in step {event.step}",
+                observed=f"{event.request} in step {event.step}, {first} not yet",
             )
 
 

@@ -7,6 +7,7 @@ from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
+from batchspec.spec.words import count
 
 NEVER = 1 << 62
 
@@ -188,11 +189,11 @@ class Reuse(Rule):
         self.checked += 1
         waiting = self.state.next_in_line
         self.flag(
-            f"{_count(len(ended), 'seat')} of pass {passes[-1]} came back, {taken} filled in step "
+            f"{count(len(ended), 'request')} ended in pass {passes[-1]}, {taken or 'none'} joined in step "
             f"{self.state.step}, and {waiting} would have fitted",
             *([waiting] if waiting is not None else []),
-            expected=f"{_count(len(ended), 'admission')} or resumes in step {self.state.step}",
-            observed=f"{taken}; ended: {', '.join(map(str, ended[:4]))}; next in line: {waiting}"
+            expected=f"at least {count(len(ended), 'request')} admitted or resumed in step {self.state.step}",
+            observed=f"{taken} joined; ended: {', '.join(map(str, ended[:4]))}; next in line: {waiting}"
             + self.state.fit_text,
         )
 
@@ -221,10 +222,6 @@ def fit_needs(profile: Profile, columns: frozenset[str], kinds: frozenset[str]) 
     if not {"blocks", "block_ids"} & columns:
         lacking += [] if profile.admission.reserve else ["blocks"]
     return lacking
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 RULES = (Exclusive, Range, EarlyReuse, Reuse)
