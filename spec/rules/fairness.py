@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.line import blocks_fit, free_bounds, need_blocks
+from batchspec.spec.line import NOT_A_CANDIDATE, blocks_fit, free_bounds, need_blocks
 from batchspec.spec.model import PARKED, RUNNING, WAITING, Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
@@ -163,7 +163,8 @@ class ServiceGap(Rule):
     id = "fairness/service-gap"
     sentence = (
         "For tenants f and g both backlogged throughout [t1, t2) the services differ by at most 2U: "
-        "|W_f - W_g| ≤ 2U, U = max(w_p · longest input, w_q · N · b)."
+        "|W_f - W_g| ≤ 2U, U = max(w_p · longest input, w_q · N · b), over the least weight where that is "
+        "below 1."
     )
     kind = "end"
     premise = (
@@ -188,11 +189,13 @@ class ServiceGap(Rule):
         self._longest = 0
         self._records: list[tuple[float, int, int, tuple[str | None, str | None]]] = []
         self._top = -1.0
+        self._cut = False
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
-        """Outputs must be recorded or derivable."""
-        return ("start",) if "output" not in kinds and "start" not in columns else ()
+        """Outputs must be recorded or derivable; shared blocks hold more tokens than N · b."""
+        lacking = ["start"] if "output" not in kinds and "start" not in columns else []
+        return [*lacking, "reuse.prefix=false"] if profile.reuse.prefix else lacking
 
     def before_admit(self, event: Event, record: Request | None) -> None:
         """The whole prompt counts once, at the first admission."""
@@ -216,7 +219,11 @@ class ServiceGap(Rule):
     def closing(self, event: Event | None) -> None:
         """Follow the difference of each pair that is backlogged, and its extremes."""
         state = self.state
-        backlogged = dict.fromkeys(record.tenant for record in state.records(state.waiting))
+        backlogged = dict.fromkeys(
+            record.tenant
+            for record in state.records(state.waiting)
+            if state.skips.get(record.id) not in NOT_A_CANDIDATE
+        )
         if len(backlogged) < 2:
             self._pairs = {}
             return
@@ -236,10 +243,15 @@ class ServiceGap(Rule):
         self._pairs = pairs
 
     def over(self, complete: bool) -> None:
-        """The first spread beyond 2U, now that the longest input is known."""
+        """The first spread beyond 2U, now that the longest input is known; in a trace that was cut it
+        may still come, and be as long as the pool."""
+        self._cut = not complete
         limits = self.profile.limits
         size = (limits.kv_blocks or 0) * (limits.block_size or 0)
-        bound = 2 * max(self._w_p * self._longest, self._w_q * size)
+        longest = self._longest if complete else max(self._longest, size)
+        # A charge is divided by its tenant's weight: light tenants move in longer strides.
+        lightest = min([1.0, *self._weights.values()])
+        bound = 2 * max(self._w_p * longest, self._w_q * size) / lightest
         for spread, step, row, pair in self._records:
             if spread > bound:
                 self.flag(
@@ -250,6 +262,10 @@ class ServiceGap(Rule):
                     row=row,
                 )
                 return
+
+    def open(self) -> bool:
+        """The bound is known at the end of a complete trace."""
+        return self._cut
 
 
 class Starvation(Rule):

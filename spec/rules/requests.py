@@ -417,6 +417,8 @@ def service_gap(records: Sequence[Record], profile: Profile) -> Judgement:
     longest = max((record.prompt_tokens or 0 for record in records), default=0)
     tokens = (limits.kv_blocks or 0) * (limits.block_size or 0)
     unit = max(profile.value("fairness.w_p") * longest, profile.value("fairness.w_q") * tokens)
+    # A charge is divided by its tenant's weight: light tenants move in longer strides.
+    unit /= min([1.0, *(profile.fairness.weights or {}).values()])
     spreads = list(service_spreads(records, profile))
     over = next((spread for spread in spreads if spread.units > 2 * unit), None)
     broken = []
@@ -466,6 +468,8 @@ def record_missing(rule: str, profile: Profile, columns: frozenset[str]) -> tupl
     lacking += [name for name in entry.columns if name not in columns]
     if rule == "time/causality" and not {"admitted_ns", "first_token_ns", "finish_ns"} & columns:
         lacking.append("finish_ns")
+    if rule == "fairness/service-gap" and profile.reuse.prefix:
+        lacking.append("reuse.prefix=false")
     if rule == "fairness/overtaking":
         if "admitted_ns" not in columns and (
             profile.batching.chunked_prefill is not False or "first_token_ns" not in columns
