@@ -5,16 +5,16 @@ full queues, shared prefixes) within a few dozen steps. Everything is drawn from
 passed in, so the same one gives the same run, and a Hypothesis one shrinks.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from batchspec.replay.cost import CostModel
-from batchspec.replay.simulate import simulate
+from batchspec.replay.simulate import trace_of
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
+from batchspec.traces.trace import Trace
 
 STEP_NS = 10
 """About what one step takes in these runs."""
@@ -34,9 +34,13 @@ class Run:
     drafts: int = 0
     seed: int = 0
 
-    def events(self, level: str = "L3") -> Iterator[Event]:
+    def events(self, level: str = "L3") -> list[Event]:
         """The reference scheduler's rows."""
-        return simulate(
+        return list(self.trace(level).events())
+
+    def trace(self, level: str = "L3") -> Trace:
+        """The reference scheduler's rows, with the header that says how they were made."""
+        return trace_of(
             self.records,
             self.profile,
             seed=self.seed,

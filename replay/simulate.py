@@ -69,7 +69,8 @@ def trace_of(
 ) -> Trace:
     """A whole run in memory, with the header that says under which claims. Options as `simulate`."""
     events = list(simulate(records, profile, **options))  # type: ignore[arg-type]
-    recorded = any(event.event == "output" for event in events)
+    overlaps = profile.value("reuse.depth") > 1
+    recorded = overlaps or bool(options.get("drafts")) or options.get("outputs") == "recorded"
     return Trace.from_events(events, header_of(profile, recorded=recorded, complete=True), path)
 
 

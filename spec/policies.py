@@ -152,6 +152,13 @@ class FairShares:
             lift=profile.value("fairness.lift"),
         )
 
+    def copy(self) -> "FairShares":
+        """The same counters and queue, to try out what a few admissions would do to the order."""
+        other = FairShares(self.w_p, self.w_q, self.weights, self.lift)
+        other.counters, other.queued = dict(self.counters), dict(self.queued)
+        other.last_left, other._emitted = self.last_left, dict(self._emitted)
+        return other
+
     def counter(self, tenant: str | None) -> float:
         """Service received so far, lifts included."""
         return self.counters.get(tenant or "", 0)

@@ -191,13 +191,24 @@ class Decisions:
         """Where nobody is interrupted, those denied a block wait; if that lasts, one of them ends."""
         board = self.board
         board.left += self.kept_tokens
-        for job in self.denied:
-            board.skip(job, "memory")
-        stuck = [job for job in self.denied if board.step - job.last_step >= self.settings.patience]
+        denied = self.denied
+        # One may end in a step, so the sooner the more of them there are.
+        patience = self.settings.patience - len(denied)
+        stuck = [job for job in denied if board.step - job.last_step > patience]
         if not board.members and not board.flight:
-            stuck = stuck or self.denied
+            stuck = stuck or denied
         if stuck:
-            board.abort(max(stuck, key=lambda job: job.joined or 0), "memory")
+            last = max(stuck, key=lambda job: job.joined or 0)
+            denied.remove(last)
+            board.abort(last, "memory")
+            self.denied = []
+            for job in denied:
+                if self.settings.mixed or all(part.decode == job.decodes for part in board.members.values()):
+                    self._run_one(job, 0)
+        for job in denied:
+            if job.id in board.members or job.state != RUNNING:
+                continue
+            board.skip(job, "memory")
 
     # -- prefill first -----------------------------------------------------------------------------
 

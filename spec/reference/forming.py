@@ -40,7 +40,8 @@ def _fitting(board: Board, most: int) -> int:
     s = board.settings
     budget = min(s.budget, s.prefill_budget)
     free = board.pool.free if board.pool is not None else 0
-    for count, job in enumerate(board.queue.in_order()):
+    shares = board.shares_tokens.copy() if board.shares_tokens is not None else None
+    for count, job in enumerate(board.queue.in_order(shares)):
         if count >= most:
             break
         missing = job.known - max(job.computed, job.kept)
@@ -54,4 +55,6 @@ def _fitting(board: Board, most: int) -> int:
             if tested - job.blocks + watermark > free:
                 return count
             free -= held - job.blocks
+        if shares is not None and job.first_admit is None:
+            shares.admit(job.tenant, job.prompt)
     return most

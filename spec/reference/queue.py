@@ -58,20 +58,22 @@ class WaitingQueue:
             if not entries:
                 del self._groups[group]
 
-    def in_order(self) -> Iterator[Job]:
+    def in_order(self, shares: FairShares | None = None) -> Iterator[Job]:
         """The jobs, the policy's next first. A job may be removed once it has been given out.
 
         The counters may move between two steps of the walk: the next tenant is chosen anew each time.
+        `shares` are other counters to go by, for a walk that only tries.
         """
-        if self._shares is None:
+        shares = shares or self._shares
+        if shares is None:
             yield from self._walk(None)
             return
         at = dict.fromkeys(self._groups, 0)
         while True:
             heads = [
-                (self._service(group), entries[at[group]], group)
+                (-1 if group is None else shares.counter(group), entries[index], group)
                 for group, entries in self._groups.items()
-                if at.get(group, 0) < len(entries)
+                if (index := at.get(group, 0)) < len(entries)
             ]
             if not heads:
                 return
@@ -88,6 +90,3 @@ class WaitingQueue:
             yield entry.job
             if index < len(entries) and entries[index] is entry:
                 index += 1
-
-    def _service(self, group: str | None) -> float:
-        return -1 if group is None or self._shares is None else self._shares.counter(group)

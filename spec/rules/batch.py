@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.line import fits
 from batchspec.spec.model import Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
@@ -304,12 +303,11 @@ class DynamicWindow(Rule):
             return
         if pending and (len(started) < due or not due):
             # A batch that its next request cannot join (budget, blocks) is as full as it gets.
-            following = self.line.next(owed=True)
-            full = None if following is None else fits(state, following)
-            if full is None:
+            joins = None if state.next_in_line is None else state.next_fits
+            if joins is None:
                 self.checked -= 1
                 self.skipped += 1
-            if full is not True:
+            if joins is not True:
                 return
         why = f"{len(everyone)} there, the oldest for {duration(waited)}, window {duration(window)}"
         if not started:
