@@ -13,9 +13,11 @@ import importlib.util
 import os
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -24,9 +26,11 @@ from batchspec.engine.engine import Engine
 from batchspec.engine.model import Model
 from batchspec.engine.options import engine_profile
 from batchspec.engine.sequence import Request
-from batchspec.engine.tape import Tape
+from batchspec.engine.tape import SCHEDULE, STEP, Tape
 from batchspec.engine.weights import random_weights
 from batchspec.spec.profile import Profile
+from batchspec.traces.header import Header
+from batchspec.traces.journal import JournaledRecorder
 
 SIZES = ((2, 64, 4, 2, 1000, 32, 8), (4, 256, 8, 4, 8000, 48, 16), (8, 512, 8, 4, 8000, 24, 16))
 """Layers, hidden, heads, key heads, vocabulary, requests, batch."""
@@ -261,33 +265,54 @@ def scheduling_cost(running: int, steps: int) -> None:
     )
 
 
-def recorder_cost(running: int, steps: int, repeat: int) -> None:
-    """The recorder's share of a step: the same stretch with and without a tape, in turn, at L3."""
-    import tempfile
-    from pathlib import Path
-
-    from batchspec.traces.header import Header
-    from batchspec.traces.journal import JournaledRecorder
-
+def recorder_cost(running: int, steps: int) -> None:
+    """The recorder's share of a step: two engines, one with a tape, take single steps in turn, at L3."""
     torch.set_num_threads(1)
     model = Model.random(model_config(*SIZES[1][:5]))
     with tempfile.TemporaryDirectory() as folder:
-        recorder = JournaledRecorder(Path(folder) / "trace", Header(complete=False))
-        plain, taped = full_engine(model, running), full_engine(model, running, Tape(recorder.write_batch))
-        sides: tuple[list[float], list[float]] = ([], [])
-        for _ in range(repeat):
-            for engine, times in zip((plain, taped), sides, strict=True):
-                start = time.process_time()
-                for _ in range(steps):
-                    engine.step()
-                if engine.tape is not None:
-                    engine.tape.flush()
-                times.append((time.process_time() - start) / steps * 1e3)
-        # Both engines take the same steps; pairs next to each other see the same machine.
-        extra = statistics.median(taped / bare - 1 for bare, taped in zip(*sides, strict=True))
-        off, on = (statistics.median(times) for times in sides)
+        recorder = JournaledRecorder(Path(folder) / "trace", Header())
+        tape = Tape(recorder.write_batch)
+        plain, taped = full_engine(model, running), full_engine(model, running, tape)
+        tape.flush()
+        spent = {"off": 0.0, "on": 0.0}
+        rows = recorder.rows
+        for step in range(steps):
+            # Who goes first alternates: what one step leaves in the caches helps the next.
+            turns = [("off", plain), ("on", taped)]
+            for name, engine in turns if step % 2 else turns[::-1]:
+                spent[name] += cpu_seconds(engine.step)
+        spent["on"] += cpu_seconds(tape.flush)
+        rows = recorder.rows - rows
         recorder.close()
-    print(f"\nRecorder at {running} running, L3: step {off:.2f} ms off, {on:.2f} ms on, {extra:+.1%}")
+        events = tape_rows(running, steps)
+        second = JournaledRecorder(Path(folder) / "alone", Header())
+        alone = Tape(second.write_batch, flush_rows=8192)
+        direct = cpu_seconds(lambda: replay_rows(alone, events, running + 1))
+        second.close()
+    off, on = (spent[name] / steps * 1e3 for name in ("off", "on"))
+    alone_share = direct / steps * 1e3 / off
+    print(f"\nRecorder at {running} running, L3, {rows} rows: step {off:.2f} ms off, {on:.2f} ms on,")
+    print(f"{on / off - 1:+.1%}; the same rows recorded with no engine: {alone_share:.1%} of a step")
+
+
+def tape_rows(running: int, steps: int) -> list[tuple[object, ...]]:
+    """Rows such as `running` decodes give."""
+    rows: list[tuple[object, ...]] = []
+    for step in range(steps):
+        for index in range(running):
+            granted = [index] if (step + index) % 16 == 0 else None
+            rows.append((SCHEDULE, step, f"r{index}", step, step, 1, 5, granted, None))
+        rows.append((STEP, step, None, step, 10, 0, running, 0))
+    return rows
+
+
+def replay_rows(tape: Tape, rows: list[tuple[object, ...]], per_step: int) -> None:
+    """Give rows to a tape as a scheduler would: one append each, and the end of each step."""
+    for index, row in enumerate(rows):
+        tape.rows.append((*row[:3], *row[3:]))
+        if (index + 1) % per_step == 0:
+            tape.end_step()
+    tape.flush()
 
 
 def main() -> None:
@@ -314,7 +339,7 @@ def main() -> None:
     if "scheduler" in parts:
         scheduling_cost(256, 60)
     if "recorder" in parts:
-        recorder_cost(64, 20, 4 * options.repeat)
+        recorder_cost(64, 200)
 
 
 if __name__ == "__main__":
