@@ -679,8 +679,10 @@ def _grant(state: State, event: Event, record: Request) -> None:
     if ids:
         table = state.tables.setdefault(record.id, [])
         taken = 0
-        if event.event in ("admit", "resume", "live", "park") and state.block_size:
-            taken = (event.cached or 0) // state.block_size if event.event != "live" else 1 << 62
+        if event.event in ("admit", "resume", "live", "park"):
+            taken = 1 << 62  # where the row does not say what it takes over, a block with an owner is shared
+            if event.event != "live" and event.cached is not None and state.block_size:
+                taken = event.cached // state.block_size
         for block in ids:
             shared = state.shares and len(table) < taken
             owners = state.owners.get(block, ())

@@ -4,18 +4,27 @@ These need traces with `block_ids` (level L3); transfers and passes in flight sh
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.model import Request
+from batchspec.spec.model import Request, State
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.words import count
 
 
+# What a block holds that a row may or may not have taken over: nobody can say.
+_UNSAID: Final = (-1, -1, None)
+
+
 def taken_over(state_block_size: int | None, event: Event) -> int:
     """How many leading blocks an admit, resume or park takes over full: floor(cached / b)."""
     return (event.cached or 0) // state_block_size if state_block_size else 0
+
+
+def hides_sharing(state: State, event: Event) -> bool:
+    """Whether the row may take over blocks of a shared prefix and does not say how many."""
+    return state.shares and event.cached is None and event.event in ("admit", "resume", "park")
 
 
 class Exclusive(Rule):
@@ -32,8 +41,11 @@ class Exclusive(Rule):
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
-        """Whether a block may be shared shows in `cached`."""
-        return ("cached",) if profile.reuse.prefix and "cached" not in columns else ()
+        """Whether a block may be shared shows in `cached` and the block size."""
+        if not profile.reuse.prefix:
+            return ()
+        sized = () if profile.limits.block_size is not None else ("limits.block_size",)
+        return sized if "cached" in columns else ("cached", *sized)
 
     def before_admit(self, event: Event, record: Request | None) -> None:
         """Is each block granted free, or shared as it may be?"""
@@ -45,12 +57,15 @@ class Exclusive(Rule):
         shared = 0
         if event.event in ("admit", "resume", "park") and state.shares:
             shared = taken_over(state.block_size, event)
+        unsaid = hides_sharing(state, event)
         seen: set[int] = set()
         for index, block in enumerate(ids, before):
             self.checked += 1
             owners = state.owners.get(block, ())
             if block in seen or event.request in owners:
                 self._tell(event, block, "already has it")
+            elif owners and unsaid:
+                self.skipped += 1
             elif owners and index >= shared:
                 self._tell(event, block, f"{', '.join(map(str, owners))} holds it", *owners)
             seen.add(block)
@@ -291,6 +306,9 @@ class Unwritten(Rule):
         if not ids or record is None:
             return
         state = self.state
+        if hides_sharing(state, event) and not record.swapped:
+            self._leave_unsaid(ids)
+            return
         # Blocks that it kept through its preemption stand before those of this row.
         kept = len(state.tables.get(record.id, ()))
         taken = min(taken_over(state.block_size, event) - kept, len(ids))
@@ -306,10 +324,14 @@ class Unwritten(Rule):
 
     before_resume = before_admit
 
+    def _leave_unsaid(self, ids: Sequence[int]) -> None:
+        """A block with an owner is shared as it is; any other is either cached or about to be written."""
+        self._content.update((block, _UNSAID) for block in ids if block not in self.state.owners)
+
     def _judge(self, event: Event, block: int, key: int | None) -> None:
         state = self.state
         content = self._content.get(block)
-        if content is None and state.began_running:
+        if content == _UNSAID or (content is None and state.began_running):
             self.skipped += 1
             return
         self.checked += 1
@@ -332,8 +354,12 @@ class Unwritten(Rule):
         )
 
     def before_park(self, event: Event, record: Request | None) -> None:
-        """A parked request's blocks are filled by a transfer."""
-        for block in event.block_ids or ():
+        """A parked request's blocks are filled by a transfer, but for those it takes over."""
+        ids = event.block_ids or ()
+        if hides_sharing(self.state, event):
+            self._leave_unsaid(ids)
+            return
+        for block in ids[taken_over(self.state.block_size, event) if self.state.shares else 0 :]:
             self._content[block] = (0, -1, None)
 
     def after_live(self, event: Event, record: Request | None) -> None:
@@ -371,7 +397,7 @@ class Unwritten(Rule):
                 filling = None
                 if high >= size:
                     high, filling = size, next(keys, None)
-                if low <= filled < high:
+                if low <= max(filled, 0) < high:
                     filled, number, key = high, event.pass_step, filling
                 contents[held] = (filled, number, key)
             index += 1
