@@ -39,8 +39,7 @@ class Scheduler:
         """Sequences that ended since the caller last took them, with the reason."""
         self._queue = make_queue(options)
         self._urgency = urgency(options)
-        self._tape = tape
-        self._write = tape.rows.append if tape is not None else None
+        self.record(tape)
         self._slots = list(range(options.max_seqs - 1, -1, -1))
         self._host = list(range(options.host_blocks - 1, -1, -1))
         self._places = 0
@@ -55,6 +54,11 @@ class Scheduler:
     def num_waiting(self) -> int:
         """Requests that arrived and do not run."""
         return len(self._queue)
+
+    def record(self, tape: Tape | None) -> None:
+        """From the next decision on write to `tape`; None writes nothing."""
+        self._tape = tape
+        self._write = tape.rows.append if tape is not None else None
 
     # What happens between two steps
 
