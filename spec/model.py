@@ -92,6 +92,13 @@ class End(NamedTuple):
     reason: str | None
 
 
+def hides_lag(profile: Profile, columns: frozenset[str]) -> bool:
+    """Without a `pass` column nothing says from which pass an overlapping engine's `block_lag` counts."""
+    lags = profile.value("reuse.block_lag") not in (0, "release")
+    overlaps = profile.value("reuse.depth") > 1 or profile.value("reuse.slot_lag") > 0
+    return lags and overlaps and "pass" not in columns
+
+
 class State:
     """The engine's books at one row of the trace. Changed in place by actions, copied by the explorer.
 
@@ -112,6 +119,7 @@ class State:
         self.slot_lag: int = profile.value("reuse.slot_lag")
         self.block_lag: int | str = profile.value("reuse.block_lag")
         self.overlap_member: int = profile.value("reuse.overlap_member")
+        self.lag_known = not hides_lag(profile, columns)
         self.overlaps = self.slot_lag > 0 or profile.value("reuse.depth") > 1 or self.overlap_member > 0
         self.mode = profile.batching.mode
         self.barrier = self.mode in ("static", "dynamic")
@@ -196,6 +204,8 @@ class State:
         By ids where the trace has them; by counts where nothing is shared; where blocks are shared
         and only counted, the figure is known at `step` rows alone (`shared_blocks`).
         """
+        if not self.lag_known:
+            return None
         if self.has_ids:
             return len(self.owners)
         if self.unknown_blocks or not self.has_blocks:
@@ -213,7 +223,7 @@ class State:
 
     def free_at_step(self, event: Event) -> int | None:
         """The free blocks that the events give at a `step` row, or None where a term is unknown."""
-        if self.total_blocks is None or self.pinned is None:
+        if self.total_blocks is None or self.pinned is None or not self.lag_known:
             return None
         if self.has_ids:
             return self.total_blocks - len(self.owners) - self.pinned

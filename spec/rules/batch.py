@@ -36,7 +36,10 @@ class Membership(Rule):
 
     def before_output(self, event: Event, record: Request | None) -> None:
         """An output of this step's pass by someone who was taken out of it?"""
-        if event.pass_step == self.state.step and event.request is not None:
+        state = self.state
+        if state.overlaps and "pass" not in state.columns:
+            return  # of which pass it is nobody says
+        if event.pass_step == state.step and event.request is not None:
             self._gone(event, event.request)
 
     def _gone(self, event: Event, request: RequestId) -> None:

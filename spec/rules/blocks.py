@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.model import Request, State
+from batchspec.spec.model import Request, State, hides_lag
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.words import count
-
 
 # What a block holds that a row may or may not have taken over: nobody can say.
 _UNSAID: Final = (-1, -1, None)
@@ -42,6 +41,8 @@ class Exclusive(Rule):
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """Whether a block may be shared shows in `cached` and the block size."""
+        if hides_lag(profile, columns):
+            return ("pass",)
         if not profile.reuse.prefix:
             return ()
         sized = () if profile.limits.block_size is not None else ("limits.block_size",)
@@ -160,6 +161,12 @@ class UseAfterRelease(Rule):
     columns = ("block_ids",)
     level = "L3"
     source = "vLLM PR 45357 (release before the newest step is done); vLLM PR 32255; vLLM PR 56089"
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """With overlap only `pass` tells which pass is complete."""
+        overlaps = profile.value("reuse.depth") > 1 or profile.value("reuse.slot_lag") > 0
+        return ("pass",) if overlaps and "complete" in kinds and "pass" not in columns else ()
 
     def __init__(self, *args: Any) -> None:
         """Nothing is in flight."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from batchspec.spec.actions import preempt_mode
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.model import Request
+from batchspec.spec.model import Request, hides_lag
 from batchspec.spec.profile import Profile, parse_need
 from batchspec.spec.rule import Rule
 from batchspec.spec.words import count
@@ -35,6 +35,8 @@ class Bound(Rule):
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """Ids, or counts (with `shared_blocks` where blocks are shared), or positions as a bound."""
+        if hides_lag(profile, columns):
+            return ("pass",)
         if "block_ids" in columns:
             return ()
         if "blocks" in columns:
@@ -248,7 +250,7 @@ class Conservation(Rule):
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """Something must say what is held, and what is shared or pinned."""
-        lacking = []
+        lacking = ["pass"] if hides_lag(profile, columns) else []
         if not {"blocks", "block_ids"} & columns:
             lacking.append("blocks")
         if profile.reuse.prefix and "block_ids" not in columns and "shared_blocks" not in columns:
