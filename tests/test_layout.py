@@ -34,7 +34,7 @@ SPEC_STDLIB = {
 SPEC_THIRD_PARTY = {
     "spec/explore.py": {"networkx"},
     "spec/prove.py": {"z3"},
-    "spec/rules/preemption.py": {"networkx"},  # cycles in the graph of who preempts whom
+    "spec/rules/liveness.py": {"networkx"},  # cycles in the graph of who preempts whom
 }
 MODULES = sorted(path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Any
 
+import networkx as nx
+
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.line import never_fits
-from batchspec.spec.model import Request
+from batchspec.spec.model import Member, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
-from batchspec.spec.words import duration, ordinal
+from batchspec.spec.rules.preemption import by_operator
+from batchspec.spec.words import count, duration, ordinal
 
 
 class IdleStall(Rule):
@@ -230,21 +233,76 @@ class StarvedMember(Rule):
                 continue
             if state.awaits_output(record):
                 continue
-            count = self._missed.get(request, 0) + 1
-            missed[request] = count
-            if count == self.patience + 1:
+            steps = self._missed.get(request, 0) + 1
+            missed[request] = steps
+            if steps == self.patience + 1:
                 self.flag(
-                    f"{request} runs and has computed nothing for {count} steps",
+                    f"{request} runs and has computed nothing for {steps} steps",
                     request,
                     expected=f"a membership in any {self.patience + 1} consecutive steps",
-                    observed=f"{count} steps without one; members now: "
+                    observed=f"{steps} steps without one; members now: "
                     + (", ".join(map(str, list(members)[:6])) or "none"),
                 )
         self._missed = missed
 
     def open(self) -> bool:
         """The bound has not run out for somebody."""
-        return any(count <= self.patience for count in self._missed.values())
+        return any(steps <= self.patience for steps in self._missed.values())
 
 
-RULES = (IdleStall, StarvedMember)
+class Livelock(Rule):
+    """No cycle of preemptions without progress among a set of requests."""
+
+    id = "liveness/livelock"
+    sentence = (
+        "No requests preempt each other in a circle for more than K steps while no request makes progress."
+    )
+    kind = "bounded"
+    columns = ("cause",)
+    source = "vLLM PR 54530 (equals would swap for ever); Dynamo issue 11016"
+
+    def __init__(self, *args: Any) -> None:
+        """No preemption since the last progress."""
+        super().__init__(*args)
+        self._edges: dict[RequestId, dict[RequestId, None]] = {}
+        self._since = 0
+        self._told = False
+
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """Progress shows in outputs."""
+        if "output" in kinds or "preempt" not in kinds:
+            return ()
+        return [name for name in ("start", "tokens", "prompt_tokens") if name not in columns]
+
+    def emitted(self, record: Request, tokens: int, member: Member | None) -> None:
+        """Any new token is progress: the window begins anew."""
+        if tokens > 0 and (self._edges or self._told):
+            self._edges = {}
+            self._told = False
+
+    def after_preempt(self, event: Event, record: Request | None) -> None:
+        """One more edge from who gains to who loses."""
+        if event.cause is None or event.cause == event.request or by_operator(event) or record is None:
+            return
+        self.checked += 1
+        if not self._edges:
+            self._since = self.state.steps
+        self._edges.setdefault(event.cause, {})[record.id] = None
+        if self._told or self.state.steps - self._since < self.patience:
+            return
+        graph = nx.DiGraph([(cause, victim) for cause, row in self._edges.items() for victim in row])
+        circle = next((part for part in nx.strongly_connected_components(graph) if len(part) > 1), None)
+        if circle is None:
+            return
+        self._told = True
+        names = sorted(circle, key=str)
+        self.flag(
+            f"{', '.join(map(str, names))} preempt each other in a circle, and nobody emits a token",
+            *names,
+            expected=f"a token within {count(self.patience, 'step')}, or no circle",
+            observed=f"no token for {count(self.state.steps - self._since, 'step')}",
+        )
+
+
+RULES = (IdleStall, StarvedMember, Livelock)

@@ -3,18 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-import networkx as nx
-
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.line import free_bounds
-from batchspec.spec.model import RUNNING, Member, Request
+from batchspec.spec.model import RUNNING, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.rules.admission import order_needs
 from batchspec.spec.words import count
 
 
-def _by_operator(event: Event) -> bool:
+def by_operator(event: Event) -> bool:
+    """Whether a preemption is the operator's doing (cache reset, sleep), and none of the policy's."""
     return event.reason == "operator"
 
 
@@ -65,7 +64,7 @@ class Cause(Rule):
 
     def before_preempt(self, event: Event, record: Request | None) -> None:
         """Whom does it make room for, and does that one need it?"""
-        if _by_operator(event) or record is None or record.state != RUNNING:
+        if by_operator(event) or record is None or record.state != RUNNING:
             return
         state = self.state
         least, _ = free_bounds(state)
@@ -173,7 +172,7 @@ class Victim(Rule):
 
     def before_preempt(self, event: Event, record: Request | None) -> None:
         """Compare the victim with all who run."""
-        if _by_operator(event) or record is None or record.state != RUNNING:
+        if by_operator(event) or record is None or record.state != RUNNING:
             return
         state = self.state
         runs = list(state.records(state.running))
@@ -258,7 +257,7 @@ class Useful(Rule):
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """Note what came back, for whom."""
-        if record is None or _by_operator(event):
+        if record is None or by_operator(event):
             return
         cause = event.cause
         if cause is None:
@@ -434,7 +433,7 @@ class Thrash(Rule):
 
     def before_preempt(self, event: Event, record: Request | None) -> None:
         """Compare n with its maximum at the preemption before."""
-        if record is None or _by_operator(event) or record.state != RUNNING:
+        if record is None or by_operator(event) or record.state != RUNNING:
             return
         known = record.known
         if known is None:
@@ -530,61 +529,6 @@ class Swap(Rule):
     after_abort = after_finish
 
 
-class Livelock(Rule):
-    """No cycle of preemptions without progress among a set of requests."""
-
-    id = "liveness/livelock"
-    sentence = (
-        "No requests preempt each other in a circle for more than K steps while no request makes progress."
-    )
-    kind = "bounded"
-    columns = ("cause",)
-    source = "vLLM PR 54530 (equals would swap for ever); Dynamo issue 11016"
-
-    def __init__(self, *args: Any) -> None:
-        """No preemption since the last progress."""
-        super().__init__(*args)
-        self._edges: dict[RequestId, dict[RequestId, None]] = {}
-        self._since = 0
-        self._told = False
-
-    @classmethod
-    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
-        """Progress shows in outputs."""
-        if "output" in kinds or "preempt" not in kinds:
-            return ()
-        return [name for name in ("start", "tokens", "prompt_tokens") if name not in columns]
-
-    def emitted(self, record: Request, tokens: int, member: Member | None) -> None:
-        """Any new token is progress: the window begins anew."""
-        if tokens > 0 and (self._edges or self._told):
-            self._edges = {}
-            self._told = False
-
-    def after_preempt(self, event: Event, record: Request | None) -> None:
-        """One more edge from who gains to who loses."""
-        if event.cause is None or event.cause == event.request or _by_operator(event) or record is None:
-            return
-        self.checked += 1
-        if not self._edges:
-            self._since = self.state.steps
-        self._edges.setdefault(event.cause, {})[record.id] = None
-        if self._told or self.state.steps - self._since < self.patience:
-            return
-        graph = nx.DiGraph([(cause, victim) for cause, row in self._edges.items() for victim in row])
-        circle = next((part for part in nx.strongly_connected_components(graph) if len(part) > 1), None)
-        if circle is None:
-            return
-        self._told = True
-        names = sorted(circle, key=str)
-        self.flag(
-            f"{', '.join(map(str, names))} preempt each other in a circle, and nobody emits a token",
-            *names,
-            expected=f"a token within {count(self.patience, 'step')}, or no circle",
-            observed=f"no token for {count(self.state.steps - self._since, 'step')}",
-        )
-
-
 RULES = (
     Forbidden,
     Cause,
@@ -594,5 +538,4 @@ RULES = (
     NoAdmission,
     Thrash,
     Swap,
-    Livelock,
 )
