@@ -195,6 +195,9 @@ def live(state: State, event: Event) -> None:
         blocks=0,
     )
     _begin(state, record)
+    state.lives = state.arrivals
+    if where == RUNNING and state.has_ids and event.block_ids is None:
+        state.untold[request] = None
     if where == RUNNING:
         _count_positions(state, computed, 1)
         if event.slot is not None:
@@ -339,6 +342,8 @@ def preempt(state: State, event: Event) -> None:
     state.live[record.id] = record
     _move(state, record, PREEMPTED)
     _return(state, event, state.live[record.id], all_of=not state.keeps_blocks)
+    if not (state.keeps_blocks or event.blocks):
+        state.untold.pop(record.id, None)
     if swapped:
         _swap(state, state.live[record.id], 1)
     state.preempted_now[record.id] = event.cause
@@ -423,6 +428,8 @@ def release(state: State, event: Event) -> None:
 
 def take(state: State, event: Event) -> None:
     """Units of another resource go out to a request."""
+    if event.resource is None or event.units is None:
+        state.ledgers_told = False
     if event.resource is not None:
         ledger = state.resources.setdefault(event.resource, {})
         request = _id(event)
@@ -431,10 +438,14 @@ def take(state: State, event: Event) -> None:
 
 def give(state: State, event: Event) -> None:
     """Units of another resource come back."""
+    if event.resource is None or event.units is None:
+        state.ledgers_told = False
     if event.resource is not None:
         ledger = state.resources.setdefault(event.resource, {})
         request = _id(event)
         left = ledger.get(request, 0) - (event.units or 0)
+        if left < 0 and state.lives:
+            left = 0  # it may have held more when the trace began
         if left:
             ledger[request] = left
         else:
@@ -602,6 +613,7 @@ def _end(state: State, event: Event, kind: str) -> None:
     if not (holds_on and free_from is not None and not event.blocks):
         _return(state, event, record, all_of=not holds_on)
     record = state.live.pop(request)
+    state.untold.pop(request, None)
     _queue_of(state, record.state).pop(request, None)
     if record.blocks is None or record.blocks or state.tables.get(request):
         state.held_by_ended[request] = record.blocks
@@ -649,6 +661,7 @@ def _take_back(state: State, request: RequestId) -> None:
 def _forget(state: State, request: RequestId) -> None:
     """Drop an incarnation whose id arrives again while it is live: the newest holds the id."""
     record = state.live.pop(request)
+    state.untold.pop(request, None)
     _queue_of(state, record.state).pop(request, None)
     _leave_seat(state, record, None)
     state.members.pop(request, None)
@@ -693,10 +706,11 @@ def _grant(state: State, event: Event, record: Request) -> None:
             state.owners[block] = (*owners, record.id)
             table.append(block)
     blocks = event.blocks
-    if blocks is None and state.has_ids:
-        blocks = len([block for block in state.tables.get(record.id, ()) if block is not None])
-    elif blocks is None and event.event in ("park", "live", "admit", "resume") and not ids:
-        blocks = None if state.has_blocks else 0
+    if blocks is None and record.id not in state.untold:
+        if state.has_ids:
+            blocks = len([block for block in state.tables.get(record.id, ()) if block is not None])
+        elif event.event in ("park", "live", "admit", "resume") and not ids:
+            blocks = None if state.has_blocks else 0
     _account(state, record.blocks, blocks)
     state.live[record.id] = record.moved(record.computed, record.outputs, record.pending, blocks)
 

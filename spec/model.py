@@ -180,12 +180,18 @@ class State:
         # Blocks by id
         self.owners: dict[int, tuple[RequestId, ...]] = {}
         self.tables: dict[RequestId, list[int | None]] = {}
+        # Who ran when the trace began, of whom no row says which blocks it holds
+        self.untold: dict[RequestId, None] = {}
         # Seats
         self.slots: dict[int, RequestId] = {}
         self.retiring: deque[int] = deque()
         self.batch_step: int | None = None
         # Other resources: resource -> request -> units out
         self.resources: dict[str, dict[RequestId, int]] = {}
+        # Whether every take and give so far says of what and how much; whoever was live at the beginning
+        # (the first `lives` arrivals) may hold units that no row speaks of
+        self.ledgers_told = True
+        self.lives = 0
         # Transfers: request -> direction -> block ids
         self.transfers: dict[RequestId, dict[str, tuple[int, ...] | None]] = {}
 
@@ -207,7 +213,7 @@ class State:
         if not self.lag_known:
             return None
         if self.has_ids:
-            return len(self.owners)
+            return None if self.untold else len(self.owners)
         if self.unknown_blocks or not self.has_blocks:
             return None
         if not self.shares:
@@ -226,7 +232,7 @@ class State:
         if self.total_blocks is None or self.pinned is None or not self.lag_known:
             return None
         if self.has_ids:
-            return self.total_blocks - len(self.owners) - self.pinned
+            return None if self.untold else self.total_blocks - len(self.owners) - self.pinned
         if not self.has_blocks or self.unknown_blocks:
             return None
         shared = event.shared_blocks if self.shares else 0
@@ -254,6 +260,11 @@ class State:
         if not self.overlaps:
             return False
         return record.pending > 0 or any(record.id in parts for parts in self.passes.values())
+
+    def may_have_more(self, record: Request) -> bool:
+        """With overlap: a pass is out of which the trace does not say whether it reaches n."""
+        parts = (parts.get(record.id) for parts in self.passes.values())
+        return any(part is not None and part.reaches is None for part in parts)
 
     def blocks_for(self, tokens: int) -> int | None:
         """ceil(tokens / b), or None without a block size."""

@@ -391,11 +391,15 @@ class Mixed(Rule):
         super().__init__(*args)  # type: ignore[arg-type]
         self._decoding: set[RequestId] = set()
         self._phases: dict[RequestId, bool] = {}
+        self._unsure: set[RequestId] = set()
 
     def before_schedule(self, event: Event, record: Request | None) -> None:
         """A request decodes once it has emitted since it joined."""
         if event.request is not None and record is not None:
-            self._phases[event.request] = event.request in self._decoding
+            if event.request in self._unsure:
+                self.skipped += 1
+            else:
+                self._phases[event.request] = event.request in self._decoding
 
     def decided(self) -> None:
         """Compare the phases of the members."""
@@ -413,25 +417,33 @@ class Mixed(Rule):
                 observed=f"prefill {_short(', '.join(prefills))}; decode {_short(', '.join(decodes))}",
             )
         # With overlap the token comes later, but the next pass is a decode all the same.
-        self._decoding.update(request for request, part in members.items() if part.reaches)
+        for request, part in members.items():
+            if part.reaches:
+                self._decoding.add(request)
+            elif part.reaches is None and request not in self._decoding:
+                self._unsure.add(request)
 
     def emitted(self, record: Request, tokens: int, member: Member | None) -> None:
         """From its first output on a request decodes, unless it was preempted meanwhile (overlap)."""
         if record.state == "running":
             self._decoding.add(record.id)
+            self._unsure.discard(record.id)
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """Its KV is to be rebuilt: a prefill again. One that was swapped out goes on where it was."""
         if record is None or not record.swapped:
             self._decoding.discard(event.subject)
+            self._unsure.discard(event.subject)
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget it."""
         self._decoding.discard(event.subject)
+        self._unsure.discard(event.subject)
 
     def after_abort(self, event: Event, record: Request | None) -> None:
         """Forget it."""
         self._decoding.discard(event.subject)
+        self._unsure.discard(event.subject)
 
     def after_live(self, event: Event, record: Request | None) -> None:
         """One that has emitted and whose prefix is resident decodes."""

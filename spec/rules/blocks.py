@@ -109,7 +109,7 @@ class ReleaseOnce(Rule):
 
     def before_release(self, event: Event, record: Request | None) -> None:
         """Does it hold what it returns?"""
-        if event.block_ids is None:
+        if event.block_ids is None or event.request in self.state.untold:
             if self.state.has_ids:
                 self.skipped += 1
             return
@@ -135,8 +135,13 @@ class ReleaseOnce(Rule):
 
     def before_give(self, event: Event, record: Request | None) -> None:
         """Does it hold the units that it gives back?"""
-        if event.resource is None or event.units is None:
+        end = self.state.ended.get(event.subject)
+        number = record.number if record is not None else end.number if end is not None else 0
+        if not self.state.ledgers_told or event.resource is None or event.units is None:
             self.skipped += 1
+            return
+        if number < self.state.lives:
+            self.skipped += 1  # what it held when the trace began no row says
             return
         self.checked += 1
         held = self.state.resources.get(event.resource, {}).get(event.subject, 0)
@@ -381,9 +386,12 @@ class Unwritten(Rule):
     def after_schedule(self, event: Event, record: Request | None) -> None:
         """The pass writes [start, start + tokens) into its blocks."""
         start, tokens = event.start, event.tokens
-        if record is None or start is None or tokens is None or start < 0:
+        if record is None:
             return
         contents = self._content
+        if start is None or tokens is None or start < 0 or record.id in self.state.untold:
+            self._wrote_somewhere(record, event.block_ids or ())
+            return
         for block in event.block_ids or ():
             contents[block] = (0, -1, None)
         table = self.state.tables.get(record.id)
@@ -409,6 +417,16 @@ class Unwritten(Rule):
                 contents[held] = (filled, number, key)
             index += 1
         self._undo[record.id] = undo
+
+    def _wrote_somewhere(self, record: Request, granted: Sequence[int]) -> None:
+        """The row does not say which positions the pass writes: nobody can say what its blocks hold now."""
+        held = [block for block in self.state.tables.get(record.id, ()) if block is not None]
+        fresh = set(granted)
+        open_ones = [
+            block for block in held if block in fresh or self._content.get(block, _UNSAID)[0] < self._size
+        ]
+        self._undo[record.id] = [(block, self._content.get(block)) for block in open_ones]
+        self._content.update((block, _UNSAID) for block in open_ones)
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """A membership that was taken back wrote nothing."""

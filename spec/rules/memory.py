@@ -97,6 +97,9 @@ class Bound(Rule):
     def after_take(self, event: Event, record: Request | None) -> None:
         """Other resources have capacities too."""
         capacity = (self.profile.limits.resources or {}).get(event.resource or "")
+        if not self.state.ledgers_told:
+            self.skipped += 1
+            return
         if capacity is None:
             return
         self.checked += 1
@@ -265,6 +268,9 @@ class Conservation(Rule):
         if event.free_blocks is None or state.total_blocks is None:
             self.skipped += 1
             return
+        if state.has_ids and state.untold:
+            self.skipped += 1
+            return
         if state.has_ids:
             held = len(state.owners)
         elif state.unknown_blocks:
@@ -428,14 +434,14 @@ class Leak(Rule):
         if state.live:
             self._told = False
             return
-        out = {name: units for name, units in self._out().items() if units}
+        out = {name: units for name, units in self._out().items() if units} if state.ledgers_told else {}
         if event is None or state.lagged or self._told:
             return
         if state.block_lag == "release" and not out:
             return
         free, total = event.free_blocks, state.total_blocks
         judged = free is not None and total is not None and state.pinned == 0
-        if not judged and "take" not in state.kinds:
+        if not judged and ("take" not in state.kinds or not state.ledgers_told):
             self.skipped += 1
             return
         self.checked += 1

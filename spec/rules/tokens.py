@@ -123,6 +123,9 @@ class Overrun(Rule):
         if known is None or event.start is None or event.tokens is None:
             self.skipped += 1
             return
+        if self.state.overlaps and self.state.may_have_more(record):
+            self.skipped += 1
+            return
         if event.drafts is None and not self.state.drafts_known:
             self.skipped += 1
             return
