@@ -325,7 +325,9 @@ class ResumeFirst(Rule):
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
-        """Urgency under order priority."""
+        """Urgency under order priority, and to know whether that is the order."""
+        if profile.admission.order is None and "priority" in columns:
+            return ("admission.order",)
         return order_needs(profile, columns, kinds) if profile.admission.order == "priority" else ()
 
     def before_admit(self, event: Event, record: Request | None) -> None:

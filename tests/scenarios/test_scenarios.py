@@ -17,6 +17,7 @@ then the verdict. `pytest tests/scenarios --rewrite` writes these lines; read th
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,12 @@ from batchspec.replay.checker import check
 from batchspec.replay.claims import claimed
 from batchspec.replay.cli import main
 from batchspec.spec.catalogue import RULES
+from batchspec.spec.events import Event
+from batchspec.spec.profile import Profile
 from batchspec.spec.verdict import Report
 from batchspec.traces.reader import open_any
 from batchspec.traces.scenario import EXPECTATION, parse_scenario
+from batchspec.traces.trace import Trace
 
 HERE = Path(__file__).parent
 FILES = sorted(HERE.rglob("*.txt"))
@@ -35,7 +39,12 @@ NAMES = [str(path.relative_to(HERE)) for path in FILES]
 TWINS = [path for path in FILES if path.name.endswith(".ok.txt")]
 FAULTS = [path for path in FILES if path.parent.name == "faults" and path not in TWINS]
 TRAPS = [path for path in FILES if path.parent.name == "traps"]
-VERDICTS = ("violates", "conforms", "not checkable", "open")
+# Options that excuse something; what leaves them out claims more, not less.
+LENIENT = {
+    *("slot_lag", "block_lag", "overlap_member", "depth", "ordered_passes", "prefix", "same_pass"),
+    *("K", "rules", "wall_ns", "tolerance_ns", "lookahead", "seqs_cap", "headroom_blocks", "keeps_blocks"),
+    *("weights", "lift", "w_p", "w_q", "watermark_blocks"),
+}
 
 _EXPECT = re.compile(r"# expect: (\S+)(?: (violates|conforms|not checkable|open))?(?: at (L[0-4]))?")
 
@@ -129,6 +138,36 @@ def test_correct_traces_raise_no_alarm(path):
     report = judged(path)
     assert not report.findings
     assert any(verdict == "conforms" for verdict, _ in expectations(path).values())
+
+
+def test_every_fault_of_the_catalogue_is_here():
+    numbers = {path.name.partition("-")[0] for path in FAULTS if path.name.startswith("B")}
+    assert numbers == {f"B{number:02}" for number in range(1, 130, 2)}
+
+
+@pytest.mark.parametrize("path", [*TWINS, *TRAPS], ids=lambda path: path.stem)
+def test_less_of_a_correct_trace_raises_no_alarm_either(path):
+    trace = parse_scenario(path.read_text(), path.name)
+    header, events = trace.header, list(trace.events())
+    profile = claimed(header.profile, header.config)
+    cut = replace(header, complete=False)
+    for length in range(1, len(events)):
+        found = check(Trace.from_events(events[:length], cut, "cut"), profile).findings
+        # Before its first `deliver` row a trace says that the finish is the delivery.
+        assert not [one for one in found if one.rule != "fairness/delivery-order"], length
+    for field in sorted({field for event in events for field in Event._fields[3:] if getattr(event, field)}):
+        less = [event._replace(**{field: None}) for event in events]
+        assert not check(Trace.from_events(less, header, "less"), profile).findings, field
+
+
+@pytest.mark.parametrize("path", [*TWINS, *TRAPS], ids=lambda path: path.stem)
+def test_fewer_claims_raise_no_alarm_either(path):
+    trace = parse_scenario(path.read_text(), path.name)
+    config = (claimed(trace.header.profile, trace.header.config) or Profile()).to_dict()
+    for group, table in config.items():
+        for option in table.keys() - LENIENT:
+            fewer = {**config, group: {key: value for key, value in table.items() if key != option}}
+            assert not check(trace, Profile.from_dict(fewer)).findings, option
 
 
 def test_every_twin_belongs_to_a_fault():
