@@ -67,6 +67,11 @@ class Rule:
         """Further needs that depend on the profile or on what the trace holds."""
         return ()
 
+    def hook(self, name: str) -> Callable[..., None] | None:
+        """The hook of that name, if this rule has one and has a use for it under this profile."""
+        found: Callable[..., None] | None = getattr(self, name, None)
+        return found
+
     def open(self) -> bool:
         """Whether an obligation was still within its bound when the trace ended."""
         return False

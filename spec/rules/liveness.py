@@ -1,6 +1,6 @@
 """Rules of liveness: with work to do the engine works, and everyone who runs gets a turn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import networkx as nx
@@ -40,6 +40,10 @@ class IdleStall(Rule):
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """Who is ready shows in the reasons of skip rows, where there are any."""
         return ("reason",) if "skip" in kinds and "reason" not in columns else ()
+
+    def hook(self, name: str) -> Callable[..., None] | None:
+        """Rows are looked at only where a wall bound is claimed."""
+        return None if name == "before_any" and self._wall is None else super().hook(name)
 
     def before_any(self, event: Event, record: Request | None) -> None:
         """With a wall bound: no row of the engine's for too long while somebody could run."""
