@@ -231,6 +231,7 @@ class Board:
         self.joins += 1
         job.computed = joining.cached
         job.kept = 0
+        job.passed = 0
         job.last_step = self.step
         job.slot = heappop(self._slots) if self._slots else None
         self.running[job.id] = job

@@ -100,7 +100,7 @@ class Decisions:
         end = job.computed + tokens
         spare = max(drafts, s.lookahead) if job.decodes else 0
         grow = max(0, blocks_for(end + spare, s.block_size) - job.blocks)
-        if grow > board.pool.free and spare:
+        if spare and grow > board.pool.free - self._decode_growth(job):
             # Drafts and lookahead are a luxury: nobody is interrupted for them.
             drafts = accepted = 0
             grow = max(0, blocks_for(end, s.block_size) - job.blocks)
@@ -130,7 +130,7 @@ class Decisions:
             board.abort(job, "memory")
             return False
         if s.keeps_blocks:
-            self._reclaim(grow)
+            self._reclaim(grow, job)
             if grow <= pool.free:
                 return True
         alone = len(board.running) == 1
@@ -163,13 +163,13 @@ class Decisions:
                 return
             board.preempt(victim, job)
 
-    def _reclaim(self, grow: int) -> None:
-        """Take the blocks that preempted jobs kept, the latest to return first."""
+    def _reclaim(self, grow: int, needy: Job) -> None:
+        """Take the blocks that other preempted jobs kept, the latest to return first."""
         board = self.board
         for job in reversed(list(board.queue.in_order())):
             if board.pool is None or grow <= board.pool.free:
                 return
-            if job.kept:
+            if job.kept and job is not needy:
                 board.reclaim(job)
 
     def _preempt_newest_denied(self) -> None:
@@ -230,11 +230,16 @@ class Decisions:
             return 0
         if not s.mixed and (board.members or not job.decodes):
             return 0
-        size = s.block_size
-        decodes = (
-            other for other in board.running.values() if other.allowed > 0 and other.id not in board.members
+        return self._decode_growth(None)
+
+    def _decode_growth(self, but: Job | None) -> int:
+        """Blocks that the decodes which are not yet served in this step need, one token each."""
+        board, size = self.board, self.settings.block_size
+        return sum(
+            max(0, blocks_for(job.computed + 1, size) - job.blocks)
+            for job in board.running.values()
+            if job is not but and job.decodes and job.allowed > 0 and job.id not in board.members
         )
-        return sum(max(0, blocks_for(other.computed + 1, size) - other.blocks) for other in decodes)
 
     # -- admission ---------------------------------------------------------------------------------
 
@@ -248,7 +253,7 @@ class Decisions:
         passed: dict[Job, str] = {}
         told: set[Job] = set()
         for job in board.queue.in_order():
-            if most < 1:
+            if most < 1 or any(misfit.passed >= s.skip_ahead for misfit in passed):
                 break
             if job.preempted_in == board.step:
                 # It has just made room; to take it back would undo that.
@@ -265,7 +270,8 @@ class Decisions:
                 # Only decodes that are served later stand in its way; nobody passes it for that.
                 break
             if isinstance(plan, str) and not board.running and s.keeps_blocks and board.pool is not None:
-                self._reclaim(blocks_wanted(board, job, job.kept, 1)[0] - job.blocks)
+                missing = min(job.known - job.kept, board.left)
+                self._reclaim(blocks_wanted(board, job, job.kept, missing)[0] - job.blocks, job)
                 plan = plan_joining(board, job, self._held_back(job))
             if isinstance(plan, str):
                 if self._can_never_join(job):
@@ -278,8 +284,6 @@ class Decisions:
                     break
                 passed[job] = plan
                 continue
-            if any(misfit.passed >= s.skip_ahead for misfit in passed):
-                break
             for misfit, why in passed.items():
                 misfit.passed += 1
                 if misfit not in told:

@@ -126,12 +126,19 @@ class PriorityInversion(Rule):
             left += sum(part.tokens or 0 for part in parts if part is not None)
             if left < (known if self.profile.batching.chunked_prefill is False else 1):
                 return False
-        need, most = need_blocks(state, record, 1), free_bounds(state)[1]
-        gain = [other.blocks for other in below]
-        if need is None or most is None or None in gain:
+        if state.total_blocks is None:
             return True
-        others = len(below) < len(state.running)
-        watermark: int = self.profile.value("admission.watermark_blocks") if others else 0
+        need, (least, most) = need_blocks(state, record, 1), free_bounds(state)
+        if need is None:
+            return False
+        watermark: int = self.profile.value("admission.watermark_blocks")
+        if least is not None and need + watermark <= least:
+            return True
+        gain = [other.blocks for other in below]
+        if most is None or None in gain or not (state.has_blocks or state.has_ids):
+            return False
+        if len(below) == len(state.running):
+            watermark = 0
         return need + watermark <= most + sum(blocks or 0 for blocks in gain)
 
     def opened(self, event: Event) -> None:
