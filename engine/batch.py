@@ -49,8 +49,9 @@ class Batch:
     emitters: list[Sequence]  # their sequences, in the order of `rows`
     groups: list[Group] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
-    read: int = 0  # KV positions that attention reads
-    gathered: int = 0  # KV positions fetched for it, padding of the groups included
+    pairs: int = 0  # pairs of a query and a key that it may see
+    needed: int = 0  # KV positions that attention has to fetch
+    gathered: int = 0  # KV positions that it fetches, padding of the groups included
 
 
 class Packer:
@@ -118,7 +119,8 @@ class Packer:
         if need:
             batch.groups.append(self._cut(slots, starts, first, len(need), need[first]))
             batch.gathered += (len(need) - first) * need[first] * self._size
-            batch.read += int(starts.sum()) + len(need)
+            batch.needed += int(starts.sum()) + len(need)
+            batch.pairs += int(starts.sum()) + len(need)
 
     def _cut(self, slots: np.ndarray, starts: np.ndarray, first: int, last: int, blocks: int) -> Group:
         table = self._send(self._tables[slots[first:last], :blocks].reshape(-1))
@@ -138,7 +140,8 @@ class Packer:
             hidden = torch.zeros(seen.shape, dtype=self._dtype)
             hidden = hidden.masked_fill_(torch.from_numpy(seen), -torch.inf).to(self._device)
             batch.gathered += blocks * self._size
-        batch.read += count * start + count * (count + 1) // 2
+            batch.needed += length
+        batch.pairs += count * start + count * (count + 1) // 2
         batch.chunks.append(Chunk(end - count, end, start, table, hidden))
 
     def _send(self, values: np.ndarray) -> Tensor:

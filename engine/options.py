@@ -14,6 +14,8 @@ from batchspec.spec.profile import Profile, parse_need
 MODES: Final = ("static", "dynamic", "continuous")
 ORDERS: Final = ("fcfs", "sjf", "priority", "fair")
 PREEMPTIONS: Final = ("none", "recompute", "swap")
+WINDOW_NS: Final = 50_000_000
+"""How long a dynamic batch waits for company where nobody says otherwise."""
 
 
 def engine_profile(
@@ -50,10 +52,29 @@ def engine_profile(
     if preempt == "swap":
         claims["limits"]["host_blocks"] = kv_blocks
     if mode == "dynamic":
-        claims["batching"]["window_ns"] = 50_000_000
+        claims["batching"]["window_ns"] = WINDOW_NS
     for group, options in more.items():
         claims.setdefault(group, {}).update(options)
     return load_profile("batchspec").merged(Profile.from_dict(claims, "engine profile"))
+
+
+def completed(claims: Profile) -> Profile:
+    """`claims` with what a user may leave out: sizes, a host as large as the pool, a window, needs.
+
+    Without preemption the needs become `full`: nothing could make room later.
+    """
+    limits = claims.limits
+    sizes = {"max_seqs": 16, "token_budget": 256, "kv_blocks": 512, "block_size": 16}
+    missing: dict[str, dict[str, object]] = {
+        "limits": {name: size for name, size in sizes.items() if getattr(limits, name) is None}
+    }
+    if claims.preemption.mode == "swap" and limits.host_blocks is None:
+        missing["limits"]["host_blocks"] = limits.kv_blocks or sizes["kv_blocks"]
+    if claims.preemption.mode == "none":
+        missing["admission"] = {"test": "full", "reserve": "full"}
+    if claims.batching.mode == "dynamic" and claims.batching.window_ns is None:
+        missing["batching"] = {"window_ns": WINDOW_NS}
+    return claims.merged(Profile.from_dict(missing, "engine defaults"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,16 @@ from batchspec.engine.sequence import Plan, Sequence
 class Pass:
     """What one forward pass gave: the next token of each emitting member, and what it cost.
 
-    `rows` counts packed rows, padding included; `kv_read` are the positions attention needed,
-    `kv_gathered` those it fetched. `margins` are distances between the two best logits.
+    `rows` counts packed rows, padding included; `pairs` the pairs of a query and a key; `kv_needed` the
+    cached positions that attention has to fetch, `kv_gathered` those it fetched.
+    `margins` are distances between the two best logits.
     """
 
     emitters: list[Sequence]
     tokens: list[int]
     rows: int
-    kv_read: int
+    pairs: int
+    kv_needed: int
     kv_gathered: int
     margins: list[float] | None = None
 
@@ -59,10 +61,10 @@ class Runner:
             else:
                 self.cache.swap_in(host, blocks)
         if not plan.sequences:
-            return Pass([], [], 0, 0, 0)
+            return Pass([], [], 0, 0, 0, 0)
         batch = self._packer.pack(plan)
         logits = self.model.forward(batch.tokens, batch.positions, batch.rows, self._attention.over(batch))
         emitters = batch.emitters
         tokens = sample(logits, [(item.request.sampling, item.num_outputs) for item in emitters])
         gaps = margins(logits) if self._keep_margins and emitters else None
-        return Pass(emitters, tokens, len(batch.tokens), batch.read, batch.gathered, gaps)
+        return Pass(emitters, tokens, len(batch.tokens), batch.pairs, batch.needed, batch.gathered, gaps)

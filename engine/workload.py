@@ -49,6 +49,11 @@ def requests_of(
         )
 
 
+def prompt_of(seed: int, index: int, length: int, vocab_size: int) -> tuple[int, ...]:
+    """The prompt of the request with that place in the order of arrivals, as `requests_of` draws it."""
+    return tuple(_draw((seed, 0, index), length, vocab_size).tolist())
+
+
 def _draw(
     seed: tuple[int, ...], length: int, vocab_size: int
 ) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

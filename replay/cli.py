@@ -19,6 +19,7 @@ from batchspec.replay.commands.demo import demo
 from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.info import info
 from batchspec.replay.commands.profiles import profiles
+from batchspec.replay.commands.record import record
 from batchspec.replay.commands.rules import rules
 from batchspec.replay.commands.simulate import simulate
 from batchspec.spec.errors import BatchspecError
@@ -40,6 +41,7 @@ app = typer.Typer(
 _COMMANDS: Final[dict[Callable[..., None], str]] = {
     demo: "The main job on a fresh machine.",
     check: "Traces against the spec.",
+    record: "The engine over a workload, as a trace.",
     simulate: "The reference scheduler over a workload, as a trace.",
     import_: "Production records into a workload.",
     info: "What a trace holds, and what can be judged.",

@@ -74,7 +74,7 @@ def simulate(
     if config is not None:
         claims = claims.merged(load_config(config))
     claims = claims.merged(Profile.from_dict(given, "options"))
-    requests = list(islice(_requests(Path(workload)), limit))
+    requests = list(islice(workload_of(Path(workload)), limit))
     with bar("simulating") as shown, Recorder(out, _header(claims)) as recorder:
         steps = _write(counted(simulated(requests, claims, seed=seed), shown), recorder)
     page = Page()
@@ -90,7 +90,7 @@ def _header(claims: Profile) -> Header:
     return made if claims.name in profile_names() else replace(made, profile=None)
 
 
-def _requests(path: Path) -> Iterator[Record]:
+def workload_of(path: Path) -> Iterator[Record]:
     """The requests of a table, or of a file that an importer knows."""
     if path.is_file():
         start = head(path)
