@@ -1,0 +1,128 @@
+"""What a rule must not blame on a scheduler. Each of these came out of random runs of the reference
+scheduler that a rule once called broken, and each is followed by the fault that must still be found."""
+
+PRIORITY = """
+cfg max_seqs=4 token_budget={budget} kv_blocks=8 block_size=4 batching.mode=continuous chunked_prefill=true
+cfg order=priority urgent=low misfit=stop test=known reserve=known work_conserving=true
+cfg preemption.mode=recompute victim=least-urgent resume=front for_waiting=true admit_in_same_step=true
+1 arrive L prompt=24 max=9 priority=5
+1 admit L slot=0 cached=0 blocks=6
+"""
+
+
+def test_nobody_is_preempted_for_the_tokens_of_one_step(judge) -> None:
+    """Rules, priority-inversion: a seat or blocks are kept; what a step's budget gives, nobody keeps."""
+    prefill = "".join(
+        f"{step} schedule L start={4 * (step - 1)} tokens=4 blocks=6\n"
+        f"{step} step waiting={step > 1:d} running=1\n"
+        for step in range(1, 7)
+    )
+    head, tail = prefill.split("2 schedule", 1)
+    text = PRIORITY.format(budget=4) + head + "2 arrive H prompt=4 max=2 priority=0\n2 schedule" + tail
+
+    assert "fairness/priority-inversion" not in judge(text).broken
+
+
+def test_blocks_that_would_let_the_urgent_one_in_are_another_matter(judge) -> None:
+    text = (
+        PRIORITY.format(budget=32) + "1 schedule L start=0 tokens=24 blocks=6\n1 step waiting=0 running=1\n"
+    )
+    text += "2 arrive H prompt=12 max=2 priority=0\n"
+    for step in range(2, 8):
+        text += f"{step} schedule L start={22 + step} tokens=1 blocks=7\n{step} step waiting=1 running=1\n"
+
+    assert judge(text).steps("fairness/priority-inversion") == [6]
+
+
+def test_an_eviction_that_would_not_be_enough_is_not_owed(judge) -> None:
+    """H needs all 8 blocks; the one less urgent request holds 1, one of the same urgency 6."""
+    text = PRIORITY.format(budget=64).replace("priority=5", "priority=0")
+    text += "1 arrive M prompt=2 max=9 priority=5\n1 admit M slot=1 cached=0 blocks=1\n"
+    text += "1 schedule L start=0 tokens=24 blocks=6\n1 schedule M start=0 tokens=2 blocks=1\n1 step\n"
+    text += "2 arrive H prompt=30 max=2 priority=0\n"
+    for step in range(2, 4):
+        text += f"{step} schedule L start={22 + step} tokens=1 blocks=7\n"
+        text += f"{step} schedule M start={step} tokens=1 blocks=1\n{step} step\n"
+    text += "".join(f"{step} step\n" for step in range(4, 8))
+
+    assert "fairness/priority-inversion" not in judge(text).broken
+
+
+DRAFTS = """
+cfg kv_blocks=3 block_size=4
+1 arrive A prompt=4 max=20
+1 admit A
+1 schedule A start=0 tokens=4 drafts=0
+1 output A tokens=1
+"""
+
+
+def test_rejected_drafts_leave_the_lower_bound_on_memory(judge) -> None:
+    """Trace format: c -= drafts + 1 - emitted. Without block counts memory is bounded by ceil(c / b)."""
+    text = DRAFTS + "".join(
+        f"{step} schedule A start={2 + step} tokens=4 drafts=3\n{step} output A tokens=1\n"
+        for step in range(2, 6)
+    )
+
+    found = judge(text)
+
+    assert found["memory/bound"].checked > 0
+    assert found.broken == []
+    more = DRAFTS + "2 arrive B prompt=8 max=2\n2 admit B\n2 schedule A start=4 tokens=1 drafts=0\n"
+    assert judge(more + "2 schedule B start=0 tokens=8 drafts=0").steps("memory/bound") == [2]
+
+
+PHASES = """
+cfg max_seqs=4 batching.mode=continuous mixed=false preemption.mode=swap
+1 arrive A prompt=4 max=9
+1 arrive B prompt=4 max=9
+1 admit A cached=0
+1 schedule A start=0 tokens=4
+1 admit B cached=0
+1 schedule B start=0 tokens=4
+2 schedule A start=4 tokens=1
+2 preempt B swap
+3 resume B cached={cached}
+"""
+
+
+def test_one_that_comes_back_from_the_host_goes_on_decoding(judge) -> None:
+    """vLLM classic scheduler: what was swapped in joins the decodes."""
+    text = PHASES.format(cached=4) + "3 schedule A start=5 tokens=1\n3 schedule B start=4 tokens=1\n3 step"
+
+    assert judge(text)["batch/mixed"].verdict == "conforms"
+    rebuilt = PHASES.replace("swap", "recompute").format(cached=0)
+    assert judge(rebuilt + "3 schedule A start=5 tokens=1\n3 schedule B start=0 tokens=5\n3 step").broken == [
+        "batch/mixed"
+    ]
+
+
+SKIPS = """
+cfg max_seqs=9 token_budget=64 kv_blocks=4 block_size=4 batching.mode=continuous chunked_prefill=true
+cfg order=fcfs misfit=skip skip_ahead=1 test=known reserve=known preemption.mode=recompute resume=arrival
+1 arrive A prompt=8 max=9
+1 arrive BIG prompt=12 max=3
+1 arrive s1 prompt=4 max=1
+1 admit A blocks=2 cached=0
+1 admit s1 blocks=1 cached=0
+1 schedule A start=0 tokens=8 blocks=2
+1 schedule s1 start=0 tokens=4 blocks=1
+1 finish s1 length
+1 step
+"""
+
+
+def test_a_misfit_that_got_in_is_a_misfit_anew_the_next_time(judge) -> None:
+    """Rules: at most skip_ahead later requests are admitted past one misfit *before it is*."""
+    again = SKIPS + "2 abort A operator\n2 admit BIG blocks=3 cached=0\n"
+    again += "2 schedule BIG start=0 tokens=12 blocks=3\n2 arrive s2 prompt=4 max=9\n2 step\n"
+    again += "3 admit s2 blocks=1 cached=0\n3 schedule s2 start=0 tokens=4 blocks=1\n"
+    again += "3 preempt BIG operator\n3 step\n4 arrive s3 prompt=4 max=1\n"
+    again += "4 schedule s2 start=4 tokens=1 blocks=2\n4 admit s3 blocks=1 cached=0\n"
+
+    assert "admission/head-of-line" not in judge(again).broken
+    twice = (
+        SKIPS
+        + "2 arrive s2 prompt=4 max=1\n2 schedule A start=8 tokens=1 blocks=3\n2 admit s2 blocks=1 cached=0\n"
+    )
+    assert judge(twice).steps("admission/head-of-line") == [2]
