@@ -1,5 +1,7 @@
 """The actions: what each kind of event needs (guard) and what it does (effect).
 
+What several effects share is apart: moves.py (who is where), holdings.py (who holds which blocks).
+
 A guard is a question about the books before the event; it changes nothing and answers with the states
 from which the event is legal. An effect changes the books in place and always applies in full, whatever
 the guard said: that is how a check goes on after a violation. The explorer copies the books first.
@@ -10,6 +12,7 @@ Sources: the event table and the numbered list "Step, in order" of the trace for
 from collections.abc import Callable
 from typing import Final
 
+from batchspec.spec import holdings, moves
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import (
     ENDED,
@@ -95,7 +98,7 @@ def open_step(state: State, step: int) -> None:
         state.retiring.clear()
         state.retiring.extend(kept)
     while state.lagged and state.lagged[0][0] <= step:
-        _drop_ended(state, state.lagged.popleft()[1])
+        holdings.drop_ended(state, state.lagged.popleft()[1])
     if state.overlaps and state.passes:
         # A pass whose outputs never came is settled by nothing; the window bounds what is kept.
         oldest = step - state.profile.value("reuse.depth") - state.slot_lag - 8
@@ -139,12 +142,12 @@ def close_step(state: State, event: Event | None) -> None:
 
 def arrive(state: State, event: Event) -> None:
     """A request can be seen by the scheduler from this row on."""
-    request = _id(event)
+    request = event.subject
     if request in state.live:
-        _forget(state, request)
+        moves.forget(state, request)
     if request in state.held_by_ended:
-        _rename(state, request)
-    _begin(
+        holdings.set_apart(state, request)
+    moves.begin(
         state,
         Request(
             id=request,
@@ -164,9 +167,9 @@ def arrive(state: State, event: Event) -> None:
 
 def live(state: State, event: Event) -> None:
     """A request that was live when the trace begins, as it stood then."""
-    request = _id(event)
+    request = event.subject
     if request in state.live:
-        _forget(state, request)
+        moves.forget(state, request)
     where = event.reason or RUNNING
     computed = event.start if event.start is not None else (0 if where in (WAITING, PARKED) else None)
     joined = None
@@ -194,38 +197,38 @@ def live(state: State, event: Event) -> None:
         outputs=event.output_tokens,
         blocks=0,
     )
-    _begin(state, record)
+    moves.begin(state, record)
     state.lives = state.arrivals
     if where == RUNNING and state.has_ids and event.block_ids is None:
         state.untold[request] = None
     if where == RUNNING:
-        _count_positions(state, computed, 1)
+        holdings.count_positions(state, computed, 1)
         if event.slot is not None:
             state.slots[event.slot] = request
-    _grant(state, event, state.live[request])
+    holdings.grant(state, event, state.live[request])
     if swapped:
-        _swap(state, state.live[request], 1)
+        holdings.count_swapped(state, state.live[request], 1)
 
 
 def reject(state: State, event: Event) -> None:
     """Refused for good."""
-    _end(state, event, "reject")
+    moves.end(state, event, "reject")
 
 
 def finish(state: State, event: Event) -> None:
     """Complete: its seat and blocks go to the next request."""
-    _end(state, event, "finish")
+    moves.end(state, event, "finish")
 
 
 def abort(state: State, event: Event) -> None:
     """Ended before completion, by the client or by the operator."""
-    _take_back(state, _id(event))
-    _end(state, event, "abort")
+    moves.take_back(state, event.subject)
+    moves.end(state, event, "abort")
 
 
 def cancel(state: State, event: Event) -> None:
     """The client asked for an end."""
-    record = state.live.get(_id(event))
+    record = state.live.get(event.subject)
     if record is not None and record.cancelled is None:
         state.live[record.id] = record._replace(cancelled=event.step)
 
@@ -235,30 +238,30 @@ def cancel(state: State, event: Event) -> None:
 
 def park(state: State, event: Event) -> None:
     """Set aside until a condition holds. It may hold blocks meanwhile (a remote load)."""
-    record = _known(state, event)
-    _move(state, record, PARKED)
-    _grant(state, event, state.live[record.id])
+    record = moves.known(state, event)
+    moves.move(state, record, PARKED)
+    holdings.grant(state, event, state.live[record.id])
     state.decisions += 1
 
 
 def ready(state: State, event: Event) -> None:
     """The condition holds: the request waits like any other, at its own place."""
-    _move(state, _known(state, event), WAITING)
+    moves.move(state, moves.known(state, event), WAITING)
 
 
 def admit(state: State, event: Event) -> None:
     """Join the running batch for the first time."""
-    _join(state, event)
+    moves.join(state, event)
 
 
 def resume(state: State, event: Event) -> None:
     """Join the running batch again after a preemption."""
-    _join(state, event)
+    moves.join(state, event)
 
 
 def skip(state: State, event: Event) -> None:
     """Looked at and left out of this step."""
-    state.skips[_id(event)] = event.reason
+    state.skips[event.subject] = event.reason
     state.decisions += 1
 
 
@@ -276,11 +279,11 @@ def schedule(state: State, event: Event) -> None:
         if end is not None and within_overlap(state, end):
             state.members[request] = Member(start, tokens, drafts, False, None, state.row)  # type: ignore[index]
             return
-        record = _known(state, event)
+        record = moves.known(state, event)
     if record.state != RUNNING:
-        _move(state, record, RUNNING)
+        moves.move(state, record, RUNNING)
         record = state.live[record.id]
-        _count_positions(state, record.computed, 1)
+        holdings.count_positions(state, record.computed, 1)
     computed = None if start is None or tokens is None else start + tokens
     known = record.known
     if computed is None or known is None or (event.drafts is None and not state.drafts_known):
@@ -295,27 +298,27 @@ def schedule(state: State, event: Event) -> None:
         pending += 1 + drafts if reaches else 0
     state.members[record.id] = member
     if not state.has_blocks:
-        _count_positions(state, record.computed, -1)
-        _count_positions(state, computed, 1)
+        holdings.count_positions(state, record.computed, -1)
+        holdings.count_positions(state, computed, 1)
     if record.adopts:
         record = record._replace(adopts=False)
     if event.block_ids:
         state.live[record.id] = record.moved(computed, record.outputs, pending, record.blocks)
-        _grant(state, event, state.live[record.id])
+        holdings.grant(state, event, state.live[record.id])
         return
     blocks = event.blocks
     if blocks is None and state.has_ids:
         blocks = record.blocks
     if blocks != record.blocks:
-        _account(state, record.blocks, blocks)
+        holdings.account(state, record.blocks, blocks)
     state.live[record.id] = record.moved(computed, record.outputs, pending, blocks)
 
 
 def preempt(state: State, event: Event) -> None:
     """Leave the batch unfinished: the KV is dropped (recompute) or goes to the host (swap)."""
-    record = _known(state, event)
+    record = moves.known(state, event)
     member = state.members.get(record.id)
-    _take_back(state, record.id)
+    moves.take_back(state, record.id)
     record = state.live[record.id]
     swapped = preempt_mode(state, event) == "swap"
     was_running = record.state == RUNNING
@@ -326,7 +329,7 @@ def preempt(state: State, event: Event) -> None:
         computed = 0
     elif not swapped:
         computed = None
-    _leave_seat(state, record, event.step + state.slot_lag if state.slot_lag else None)
+    moves.leave_seat(state, record, event.step + state.slot_lag if state.slot_lag else None)
     place = record.place
     if state.profile.preemption.resume == "back":
         place = state.places
@@ -340,12 +343,12 @@ def preempt(state: State, event: Event) -> None:
         adopts=computed is None,
     )
     state.live[record.id] = record
-    _move(state, record, PREEMPTED)
-    _return(state, event, state.live[record.id], all_of=not state.keeps_blocks)
+    moves.move(state, record, PREEMPTED)
+    holdings.give_back(state, event, state.live[record.id], all_of=not state.keeps_blocks)
     if not (state.keeps_blocks or event.blocks):
         state.untold.pop(record.id, None)
     if swapped:
-        _swap(state, state.live[record.id], 1)
+        holdings.count_swapped(state, state.live[record.id], 1)
     state.preempted_now[record.id] = event.cause
     state.decisions += 1
 
@@ -363,12 +366,12 @@ def preempt_mode(state: State, event: Event) -> str | None:
 
 def output(state: State, event: Event) -> None:
     """Tokens emitted by a pass. Rejected drafts are taken back: c -= drafts + 1 - emitted."""
-    request = _id(event)
+    request = event.subject
     record = state.live.get(request)
     if record is None:
         if request in state.ended:
             return
-        record = _known(state, event)
+        record = moves.known(state, event)
     member = part_of(state, event)
     tokens = event.tokens
     computed, pending = record.computed, record.pending
@@ -379,8 +382,8 @@ def output(state: State, event: Event) -> None:
         if member.drafts > 0 and computed is not None and record.state == RUNNING:
             computed = None if tokens is None else computed - (member.drafts + 1 - tokens)
             if not state.has_blocks and state.block_size is not None:
-                _count_positions(state, record.computed, -1)
-                _count_positions(state, computed, 1)
+                holdings.count_positions(state, record.computed, -1)
+                holdings.count_positions(state, computed, 1)
     state.emitted[request] = tokens
     outputs = None if record.outputs is None or tokens is None else record.outputs + tokens
     state.live[request] = record.moved(computed, outputs, pending, record.blocks)
@@ -388,7 +391,7 @@ def output(state: State, event: Event) -> None:
 
 def part_of(state: State, event: Event) -> Member | None:
     """The part of the event's request in the pass that the event speaks of, while it is unsettled."""
-    request = _id(event)
+    request = event.subject
     if state.overlaps:
         return state.passes.get(event.pass_step, {}).get(request)
     if event.pass_step != state.step or request in state.emitted:
@@ -398,29 +401,29 @@ def part_of(state: State, event: Event) -> Member | None:
 
 def release(state: State, event: Event) -> None:
     """KV blocks given back without an end or a preemption of their own."""
-    request = _id(event)
+    request = event.subject
     record = state.live.get(request)
     if record is not None:
-        _return(state, event, record, all_of=False)
+        holdings.give_back(state, event, record, all_of=False)
         return
     if request in state.held_by_ended:
         held = state.held_by_ended[request]
         table = state.tables.get(request)
         if event.block_ids is not None and table is not None:
-            _drop_ids(state, request, event.block_ids)
+            holdings.drop_ids(state, request, event.block_ids)
         blocks = event.blocks
         if blocks is None and event.block_ids is not None and held is not None:
             blocks = max(0, held - len(event.block_ids))
         if blocks is None:
             blocks = 0
-        _account(state, held, blocks)
+        holdings.account(state, held, blocks)
         state.held_by_ended[request] = blocks
         if blocks == 0:
             del state.held_by_ended[request]
             if event.block_ids is None:
-                _drop_ids(state, request, None)
+                holdings.drop_ids(state, request, None)
     elif event.block_ids is not None and request in state.tables:
-        _drop_ids(state, request, event.block_ids)
+        holdings.drop_ids(state, request, event.block_ids)
 
 
 # -- other resources, transfers, passes ------------------------------------------------------------
@@ -432,7 +435,7 @@ def take(state: State, event: Event) -> None:
         state.ledgers_told = False
     if event.resource is not None:
         ledger = state.resources.setdefault(event.resource, {})
-        request = _id(event)
+        request = event.subject
         ledger[request] = ledger.get(request, 0) + (event.units or 0)
 
 
@@ -442,7 +445,7 @@ def give(state: State, event: Event) -> None:
         state.ledgers_told = False
     if event.resource is not None:
         ledger = state.resources.setdefault(event.resource, {})
-        request = _id(event)
+        request = event.subject
         left = ledger.get(request, 0) - (event.units or 0)
         if left < 0 and state.lives:
             left = 0  # it may have held more when the trace began
@@ -454,12 +457,12 @@ def give(state: State, event: Event) -> None:
 
 def transfer_begin(state: State, event: Event) -> None:
     """A KV transfer over `block_ids` starts."""
-    state.transfers.setdefault(_id(event), {})[event.reason or ""] = event.block_ids
+    state.transfers.setdefault(event.subject, {})[event.reason or ""] = event.block_ids
 
 
 def transfer_end(state: State, event: Event) -> None:
     """A KV transfer ends; `failed` ends whichever of the request's transfers its blocks name."""
-    request = _id(event)
+    request = event.subject
     open_ones = state.transfers.get(request)
     if not open_ones:
         return
@@ -512,300 +515,3 @@ EFFECTS: Final[dict[str, Effect]] = {
     "step": close_step,
 }
 """What each event kind does to the books."""
-
-
-# -- the parts that several effects share ----------------------------------------------------------
-
-
-def _id(event: Event) -> RequestId:
-    return event.request  # type: ignore[return-value]
-
-
-def _begin(state: State, record: Request) -> None:
-    state.arrivals += 1
-    state.places += 1
-    state.live[record.id] = record
-    _queue_of(state, record.state)[record.id] = None
-    if record.blocks is None:
-        state.unknown_blocks += 1
-
-
-def _known(state: State, event: Event) -> Request:
-    """The live record of the event's request; an unknown one begins here, with unknown lengths."""
-    request = _id(event)
-    record = state.live.get(request)
-    if record is None:
-        state.ended.pop(request, None)
-        record = Request(
-            id=request,
-            number=state.arrivals,
-            arrived=event.step,
-            place=state.places,
-            computed=None,
-            adopts=True,
-            outputs=None,
-            blocks=None if state.has_blocks or state.has_ids else 0,
-            late=True,
-        )
-        _begin(state, record)
-    return record
-
-
-def _queue_of(state: State, where: str) -> dict[RequestId, None]:
-    return {
-        WAITING: state.waiting,
-        PARKED: state.parked,
-        RUNNING: state.running,
-        PREEMPTED: state.preempted,
-    }[where]
-
-
-def _move(state: State, record: Request, where: str) -> None:
-    """Put a live request into another queue; joining the batch gives it the next join ordinal."""
-    _queue_of(state, record.state).pop(record.id, None)
-    _queue_of(state, where)[record.id] = None
-    if where == RUNNING and record.state != RUNNING:
-        joined = state.joins
-        state.joins += 1
-        first = joined if record.first_admit is None else record.first_admit
-        record = record._replace(state=where, joined=joined, first_admit=first)
-        if len(state.running) == 1 and state.barrier:
-            state.batch_step = state.step
-    else:
-        record = record._replace(state=where)
-    state.live[record.id] = record
-
-
-def _join(state: State, event: Event) -> None:
-    record = _known(state, event)
-    if record.swapped:
-        _swap(state, record, -1)
-    if record.state == RUNNING:
-        _leave_seat(state, record, None)
-    _move(state, record, RUNNING)
-    record = state.live[record.id]
-    cached = event.cached
-    _count_positions(state, cached, 1)
-    record = record._replace(slot=event.slot, swapped=False, adopts=cached is None, computed=cached)
-    state.live[record.id] = record
-    if event.slot is not None:
-        state.slots[event.slot] = record.id
-    _grant(state, event, record)
-    state.admitted[record.id] = event.event
-    state.decisions += 1
-
-
-def _end(state: State, event: Event, kind: str) -> None:
-    record = _known(state, event)
-    request = record.id
-    pass_step = event.pass_step if kind == "finish" else event.step
-    if record.state == RUNNING:
-        lag = state.slot_lag + (1 if kind == "finish" else 0)
-        _leave_seat(state, record, pass_step + lag if lag else None)
-    if record.swapped:
-        _swap(state, record, -1)
-    holds_on = state.block_lag != 0 and kind != "reject"
-    free_from = None
-    if holds_on and isinstance(state.block_lag, int):
-        free_from = pass_step + state.block_lag + (1 if kind == "finish" else 0)
-        # The result of a pass may be read so late that the lag has run out: its blocks are free at once.
-        holds_on = free_from > event.step or bool(event.blocks)
-    if not (holds_on and free_from is not None and not event.blocks):
-        _return(state, event, record, all_of=not holds_on)
-    record = state.live.pop(request)
-    state.untold.pop(request, None)
-    _queue_of(state, record.state).pop(request, None)
-    if record.blocks is None or record.blocks or state.tables.get(request):
-        state.held_by_ended[request] = record.blocks
-        if free_from is not None and holds_on:
-            state.lagged.append((free_from, request))
-    else:
-        state.tables.pop(request, None)
-    if state.barrier and not state.running:
-        state.batch_step = None
-    state.ended[request] = End(
-        kind, event.step, pass_step, record.number, event.block_ids is not None, event.reason
-    )
-    state.ended_now[request] = kind
-    if kind == "reject":
-        state.decisions += 1
-
-
-def _leave_seat(state: State, record: Request, free_from: int | None) -> None:
-    if record.slot is not None and state.slots.get(record.slot) == record.id:
-        del state.slots[record.slot]
-    if record.state == RUNNING:
-        _count_positions(state, record.computed, -1)
-        if free_from is not None and free_from > (state.step or 0):
-            state.retiring.append(free_from)
-
-
-def _take_back(state: State, request: RequestId) -> None:
-    """Undo a membership of this step: a later preempt or abort of the same step does that."""
-    member = state.members.pop(request, None)
-    if member is None or request in state.emitted:
-        return
-    if state.step_tokens is not None and member.tokens is not None:
-        state.step_tokens -= member.tokens
-    record = state.live.get(request)
-    if record is None:
-        return
-    pending = record.pending
-    if state.overlaps and state.step is not None:
-        dropped = state.passes.get(state.step, {}).pop(request, None)
-        if dropped is not None and dropped.reaches:
-            pending -= 1 + dropped.drafts
-    state.live[request] = record.moved(record.computed, record.outputs, pending, record.blocks)
-
-
-def _forget(state: State, request: RequestId) -> None:
-    """Drop an incarnation whose id arrives again while it is live: the newest holds the id."""
-    record = state.live.pop(request)
-    state.untold.pop(request, None)
-    _queue_of(state, record.state).pop(request, None)
-    _leave_seat(state, record, None)
-    state.members.pop(request, None)
-    if record.swapped:
-        _swap(state, record, -1)
-    _account(state, record.blocks, 0)
-    _drop_ids(state, request, None)
-
-
-# -- blocks ----------------------------------------------------------------------------------------
-
-
-def _account(state: State, old: int | None, new: int | None) -> None:
-    """Keep the sum of held blocks, and the number of holders whose count is unknown."""
-    if old is None:
-        state.unknown_blocks -= 1
-    else:
-        state.held -= old
-    if new is None:
-        state.unknown_blocks += 1
-    else:
-        state.held += new
-
-
-def _grant(state: State, event: Event, record: Request) -> None:
-    """Blocks after admit, schedule, resume, park, live; ids are those granted, in table order."""
-    ids = event.block_ids
-    if ids:
-        table = state.tables.setdefault(record.id, [])
-        taken = 0
-        if event.event in ("admit", "resume", "live", "park"):
-            taken = 1 << 62  # where the row does not say what it takes over, a block with an owner is shared
-            if event.event != "live" and event.cached is not None and state.block_size:
-                taken = event.cached // state.block_size
-        for block in ids:
-            shared = state.shares and len(table) < taken
-            owners = state.owners.get(block, ())
-            if owners and not shared:
-                for former in owners:
-                    _lose(state, former, block)
-                owners = ()
-            state.owners[block] = (*owners, record.id)
-            table.append(block)
-    blocks = event.blocks
-    if blocks is None and record.id not in state.untold:
-        if state.has_ids:
-            blocks = len([block for block in state.tables.get(record.id, ()) if block is not None])
-        elif event.event in ("park", "live", "admit", "resume") and not ids:
-            blocks = None if state.has_blocks else 0
-    _account(state, record.blocks, blocks)
-    state.live[record.id] = record.moved(record.computed, record.outputs, record.pending, blocks)
-
-
-def _return(state: State, event: Event, record: Request, all_of: bool) -> None:
-    """Blocks after preempt, release, finish, abort, reject. A null count is 0 where `all_of` is."""
-    ids = event.block_ids
-    blocks = event.blocks
-    if ids is not None:
-        _drop_ids(state, record.id, ids)
-        if blocks is None:
-            left = state.tables.get(record.id)
-            if left is not None:
-                blocks = len([block for block in left if block is not None])
-    elif all_of and not blocks:
-        _drop_ids(state, record.id, None)
-    if blocks is None:
-        blocks = 0 if all_of else record.blocks
-        if event.event == "release" and ids is None:
-            blocks = None
-    _account(state, record.blocks, blocks)
-    state.live[record.id] = record.moved(record.computed, record.outputs, record.pending, blocks)
-
-
-def _drop_ids(state: State, request: RequestId, ids: tuple[int, ...] | None) -> None:
-    """Take blocks out of a request's table: the named ones, or all."""
-    table = state.tables.get(request)
-    if table is None:
-        return
-    for block in list(table) if ids is None else ids:
-        if block is None or block not in table:
-            continue
-        # A hole keeps the later positions where they are: table index = position // block size.
-        table[len(table) - 1 - table[::-1].index(block)] = None
-        owners = state.owners.get(block, ())
-        rest = tuple(owner for owner in owners if owner != request)
-        if rest:
-            state.owners[block] = rest
-        else:
-            state.owners.pop(block, None)
-    while table and table[-1] is None:
-        table.pop()
-    if not table:
-        del state.tables[request]
-
-
-def _lose(state: State, request: RequestId, block: int) -> None:
-    """A block goes to its newest taker: the former holder holds it no more."""
-    table = state.tables.get(request)
-    if table is None or block not in table:
-        return
-    table[table.index(block)] = None
-    record = state.live.get(request)
-    if record is not None and record.blocks:
-        _account(state, record.blocks, record.blocks - 1)
-        state.live[request] = record.moved(record.computed, record.outputs, record.pending, record.blocks - 1)
-    elif state.held_by_ended.get(request):
-        held = state.held_by_ended[request]
-        if held:
-            _account(state, held, held - 1)
-            state.held_by_ended[request] = held - 1
-
-
-def _rename(state: State, request: RequestId) -> None:
-    """An id begins again while its former incarnation still holds blocks: the books keep both."""
-    ghost = f"{request}\0{state.arrivals}"
-    state.held_by_ended[ghost] = state.held_by_ended.pop(request)
-    for block in state.tables.get(request, ()):
-        if block is not None:
-            owners = state.owners[block]
-            state.owners[block] = tuple(ghost if owner == request else owner for owner in owners)
-    if request in state.tables:
-        state.tables[ghost] = state.tables.pop(request)
-    renamed = [(free_from, ghost if held == request else held) for free_from, held in state.lagged]
-    state.lagged.clear()
-    state.lagged.extend(renamed)
-
-
-def _drop_ended(state: State, request: RequestId) -> None:
-    """The lag of an ended request has run out: whatever it still held is free."""
-    if request in state.held_by_ended:
-        _account(state, state.held_by_ended.pop(request), 0)
-        _drop_ids(state, request, None)
-
-
-def _count_positions(state: State, computed: int | None, sign: int) -> None:
-    """Keep the sum of ceil(c / b) over running requests, for traces without block counts."""
-    if state.has_blocks or state.block_size is None:
-        return
-    if computed is None:
-        state.unknown_positions += sign
-    else:
-        state.positions += sign * -(-computed // state.block_size)
-
-
-def _swap(state: State, record: Request, sign: int) -> None:
-    if record.computed is not None and state.block_size is not None:
-        state.swapped_blocks += sign * -(-record.computed // state.block_size)
