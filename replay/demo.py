@@ -5,7 +5,7 @@ Everything is deterministic: the workload comes with the package, and the clock 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from importlib import resources
+from importlib import import_module, resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -66,6 +66,20 @@ def run(path: Path, records: Iterable[Record], acts: Profile, says: Profile) -> 
     """Simulate a scheduler that acts by one profile and claims another; record and check it."""
     with Recorder(path, header_of(says)) as recorder:
         recorder.write_all(simulate(records, acts))
+    return judged(path, says)
+
+
+def run_engine(path: Path, records: Iterable[Record], says: Profile) -> Run:
+    """The same by the engine: a tiny random model on one CPU thread, real tokens. Needs torch."""
+    import_module("torch").set_num_threads(1)
+    model = import_module("batchspec.engine.model").Model.random()
+    requests = import_module("batchspec.engine.workload").requests_of(records, model.config.vocab_size)
+    import_module("batchspec.engine.record").record(requests, path, says, model=model, seed=0)
+    return judged(path, says)
+
+
+def judged(path: Path, says: Profile) -> Run:
+    """Read a recorded run back, check it and measure it."""
     trace = open_trace(path)
     report = check(trace, says)
     metrics = measure(trace.events(), max_seqs=says.limits.max_seqs, recorded=trace.outputs_recorded)
@@ -75,7 +89,10 @@ def run(path: Path, records: Iterable[Record], acts: Profile, says: Profile) -> 
 def demo(folder: Path) -> tuple[Page, bool]:
     """Both runs, recorded in `folder`. The page, and whether both came out as they should."""
     records, profile = excerpt(), claims()
-    good = run(folder / "run.parquet", records, profile, profile)
+    if find_spec("torch") is None:
+        good = run(folder / "run.parquet", records, profile, profile)
+    else:
+        good = run_engine(folder / "run.parquet", records, profile)
     bad = run(folder / "broken.parquet", records, late_seats(profile), profile)
     page = Page()
     _first(page, records, good)
@@ -114,7 +131,7 @@ def _first(page: Page, records: list[Record], good: Run) -> None:
 def _runs_on() -> str:
     if find_spec("torch") is None:
         return "the simulator, as torch is not installed: the reference scheduler with a virtual clock"
-    return "the simulator: the reference scheduler with a virtual clock"
+    return "the engine: a tiny random model on the CPU, with a virtual clock"
 
 
 def _states(page: Page, report: Report) -> None:
@@ -159,7 +176,7 @@ def _milliseconds(values: Distribution) -> Iterator[str]:
 
 def _second(page: Page, bad: Run) -> None:
     report = bad.report
-    page.add(("The same, broken on purpose: a freed seat stays empty for a step", "bold"))
+    page.add(("The same in the simulator, broken on purpose: a freed seat stays empty for a step", "bold"))
     page.gap()
     page.wrap(
         f"{bad.trace.path}: {count(report.events, 'event')}, {count(report.steps, 'step')}",
