@@ -160,8 +160,11 @@ class PriorityInversion(Rule):
         )
 
     def open(self) -> bool:
-        """The bound has not run out."""
-        return 0 < self._count <= self.patience and self._next is not None
+        """The bound has not run out for one that still waits."""
+        if self._next is None or not 0 < self._count <= self.patience:
+            return False
+        record = self.state.live.get(self._next[0])
+        return record is not None and record.number == self._next[1] and record.state != RUNNING
 
 
 class ServiceGap(Rule):
