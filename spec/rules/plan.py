@@ -21,7 +21,8 @@ Item = tuple[str, RequestId]
 
 _COMPARED: Final = ("admit", "resume", "preempt", "reject", "schedule", "abort")
 _DECIDES: Final = frozenset({"admit", "resume", "preempt", "skip", "schedule"})
-_NOT_FED: Final = ("live", "transfer_begin", "take", "release")
+_NOT_FED: Final = ("live", "take", "release")
+_SWAPS: Final = ("swap_out", "swap_in")
 _ENDLESS: Final = 1 << 40
 
 
@@ -168,7 +169,9 @@ class Reference(Rule):
             twin.park(request, row.reason or "other")
         elif row.event == "ready":
             twin.ready(request)
-        return not (row.event == "preempt" and row.reason == "operator")
+        # Neither the operator's evictions nor blocks that the network pins can be told.
+        remote = row.event == "transfer_begin" and row.reason not in _SWAPS
+        return not remote and not (row.event == "preempt" and row.reason == "operator")
 
     def _drafted(self, request: RequestId, outputs: int) -> tuple[int, int]:
         """The drafts of the trace's own pass, and how many of them were accepted."""
