@@ -325,7 +325,9 @@ class DynamicWindow(Rule):
             expected=f"a batch of {due}"
             if due
             else f"to wait for a batch of {min(sizes, default=cap)}, or the window",
-            observed=f"a batch of {len(started)}: {why}" if started else f"no batch: {why}",
+            observed=f"a batch of {len(started)} ({_short(', '.join(map(str, started)))}): {why}"
+            if started
+            else f"no batch, {everyone[0].id} waits: {why}",
         )
 
     def _owed(self, request: RequestId) -> bool:

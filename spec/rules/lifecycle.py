@@ -248,7 +248,7 @@ class AbortTarget(Rule):
                     f"{record.id} is aborted for its client, who did not cancel it",
                     record.id,
                     expected=f"a cancel of {record.id} before its abort",
-                    observed="no cancel row",
+                    observed=f"no cancel row of {record.id}",
                 )
         self._failing(event, record, ("error", "memory"))
 

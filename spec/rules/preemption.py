@@ -416,7 +416,10 @@ class Thrash(Rule):
     """Between two preemptions of one request it makes progress, else at most K times."""
 
     id = "preemption/thrash"
-    sentence = "Between two preemptions a request reaches a new maximum of n, else at most K times."
+    sentence = (
+        "Between two preemptions a request gets longer than it ever was (prompt and outputs), else at most "
+        "K times."
+    )
     kind = "bounded"
     source = "SGLang-JAX PRs 1232 and 1235 (forced retraction faster than progress); SGLang PR 37260"
 
@@ -467,7 +470,10 @@ class Swap(Rule):
     """Swap keeps c; recompute begins again from the cached prefix at most."""
 
     id = "preemption/swap"
-    sentence = "Swap out and in keep c; recompute begins again from the cached prefix, at most."
+    sentence = (
+        "A request that was swapped out comes back with all its computed positions; after a recompute it "
+        "begins again from the cached prefix, at most."
+    )
     columns = ("start", "tokens")
     source = "vLLM (SOSP'23) §4.5, VL3 and VL4; TensorRT-LLM issue 18115"
 

@@ -36,8 +36,8 @@ class Position(Rule):
 
     id = "tokens/position"
     sentence = (
-        "A pass begins at the first position that is not resident (start = c); rejected drafts are taken "
-        "back, and at most n - 1 positions come from a cache."
+        "A pass begins at the first position that is not resident; rejected drafts are taken back, and a "
+        "cache leaves at least one token to compute."
     )
     columns = ("start", "tokens")
     source = "G3; vLLM PR 42722 (rejected drafts not taken back); SGLang issue 36855 (same chunk again)"
@@ -259,7 +259,7 @@ class Lost(Rule):
     """After preempt and resume no output vanishes, none is emitted twice."""
 
     id = "tokens/lost"
-    sentence = "After a preemption the prefix to rebuild is p + o: no output vanishes, none comes twice."
+    sentence = "After a preemption prompt and outputs are computed anew: no output vanishes, none comes twice."
     columns = ("start", "tokens", "prompt_tokens")
     source = "vLLM (SOSP'23) §4.5, VL4: prompt' = p + o; nano-vllm PR 217"
 
@@ -392,7 +392,8 @@ class InFlight(Rule):
         number, last = self._settled.get(request, (-1, -1))
         if number == record.number and event.pass_ <= last:
             self.flag(
-                f"{request} is given tokens of pass {event.pass_} although it had those of pass {last}",
+                f"{request} is given tokens of pass {event.pass_} "
+                + ("a second time" if event.pass_ == last else f"after those of pass {last}"),
                 request,
                 expected=f"tokens of a pass after {last}: each pass is settled once",
                 observed=f"{count(event.tokens or 0, 'token')} of pass {event.pass_}",
