@@ -259,7 +259,7 @@ class Lost(Rule):
     """After preempt and resume no output vanishes, none is emitted twice."""
 
     id = "tokens/lost"
-    sentence = "After a preemption prompt and outputs are computed anew: no output vanishes, none comes twice."
+    sentence = "After a preemption prompt and outputs are computed anew: no output is lost, none comes twice."
     columns = ("start", "tokens", "prompt_tokens")
     source = "vLLM (SOSP'23) §4.5, VL4: prompt' = p + o; nano-vllm PR 217"
 
