@@ -63,10 +63,10 @@ def workload(count: int, vocab: int, seed: int = 0) -> list[Request]:
 
 
 def ours(
-    config: ModelConfig, requests: list[Request], batch: int
+    config: ModelConfig, requests: list[Request], batch: int, device: str = "cpu"
 ) -> Callable[[], dict[str, tuple[int, ...]]]:
     """One run of the engine over the requests."""
-    model = Model.random(config)
+    model = Model.random(config, device=device)
     profile = engine_profile(max_seqs=batch, token_budget=512, kv_blocks=512, block_size=16)
 
     def run() -> dict[str, tuple[int, ...]]:
@@ -77,7 +77,7 @@ def ours(
 
 
 def theirs(
-    config: ModelConfig, requests: list[Request], batch: int
+    config: ModelConfig, requests: list[Request], batch: int, device: str = "cpu"
 ) -> Callable[[], dict[str, tuple[int, ...]]]:
     """One run of the continuous batching of `transformers`, same weights, same requests."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -98,7 +98,7 @@ def theirs(
         eos_token_id=None,
         bos_token_id=None,
     )
-    model = LlamaForCausalLM(shape).eval()
+    model = LlamaForCausalLM(shape).eval().to(device)
     model.load_state_dict(random_weights(config, 0))
     options = ContinuousBatchingConfig(
         page_size=32,

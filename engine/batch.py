@@ -47,6 +47,9 @@ class Batch:
     places: Tensor  # [T without padding] flat positions in the KV cache
     rows: Tensor  # [R] rows whose logits are wanted
     emitters: list[Sequence]  # their sequences, in the order of `rows`
+    starts: np.ndarray  # [members] first position, in packed order
+    counts: np.ndarray  # [members] positions
+    tables: np.ndarray  # [members, blocks] block ids
     groups: list[Group] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     pairs: int = 0  # pairs of a query and a key that it may see
@@ -58,9 +61,17 @@ class Packer:
     """Builds the batch of each step; keeps block tables by slot so that a step costs little Python."""
 
     def __init__(
-        self, slots: int, block_size: int, kv_heads: int, width: int, device: torch.device, dtype: torch.dtype
+        self,
+        slots: int,
+        block_size: int,
+        kv_heads: int,
+        width: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        grouped: bool = True,
     ) -> None:
-        """`slots` is the most sequences that run at once."""
+        """`slots` is the most sequences that run at once; a paged kernel needs no groups."""
+        self._grouped = grouped
         self._size = block_size
         self._kv_heads = kv_heads
         self._device, self._dtype = device, dtype
@@ -93,7 +104,15 @@ class Packer:
             places=self._send(places),
             rows=self._send(ends[emits] - 1),
             emitters=[sequence for sequence, emit in zip(sequences, emits.tolist(), strict=True) if emit],
+            starts=starts,
+            counts=counts,
+            tables=self._tables[slots, : -(-int((starts + counts).max()) // self._size)],
         )
+        if not self._grouped:
+            ends_of = starts + counts
+            batch.needed = batch.gathered = int(ends_of.sum())
+            batch.pairs = int((counts * starts + counts * (counts + 1) // 2).sum())
+            return batch
         self._group(batch, slots[: len(single)], starts[: len(single)])
         for index in range(len(single), count):
             self._chunk(batch, int(slots[index]), int(starts[index]), int(ends[index]), int(counts[index]))

@@ -20,14 +20,19 @@ class KVCache:
         num_blocks: int,
         block_size: int,
         host_blocks: int = 0,
+        scratch: int = 0,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Allocate everything once: the bound on memory is known from the start."""
+        """Allocate everything once: the bound on memory is known from the start.
+
+        `scratch` blocks lie behind the others: nobody is granted them, padding may write there.
+        """
         self.num_blocks, self.block_size = num_blocks, block_size
+        self.held_blocks = num_blocks + scratch
         self._rows = 2 * config.num_kv_heads
         self._width = config.head_dim
-        shape = (config.num_layers, self._rows, num_blocks, block_size * config.head_dim)
+        shape = (config.num_layers, self._rows, self.held_blocks, block_size * config.head_dim)
         self.blocks = torch.zeros(shape, device=device, dtype=dtype)
         on_gpu = torch.device(device).type == "cuda"
         host = (shape[0], shape[1], host_blocks, shape[3])
@@ -52,7 +57,7 @@ class KVCache:
         return both[0], both[1]
 
     def flat(self, layer: int) -> Tensor:
-        """One layer as [2 Hkv, num_blocks * block_size, D]."""
+        """One layer as [2 Hkv, held_blocks * block_size, D]."""
         return self._flat[layer]
 
     def swap_out(self, blocks: list[int], host: list[int]) -> None:

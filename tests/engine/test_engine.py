@@ -203,7 +203,7 @@ def test_a_cancel_before_arrival_leaves_no_trace() -> None:
 def test_memory_stays_where_it_is_over_many_requests() -> None:
     engine = Engine(Model.random(), engine_profile(max_seqs=8, token_budget=64, kv_blocks=32, block_size=4))
     held = engine.runner.cache.nbytes
-    for index in range(2000):
+    for index in range(10_000):
         engine.submit(Request(index, (index % 7, 3), 2))
         while len(engine._known) > 16:
             engine.step()
