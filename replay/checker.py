@@ -24,6 +24,7 @@ from batchspec.spec.rule import Rule
 from batchspec.spec.rules.lifecycle import GuardRule
 from batchspec.spec.rules.time import Backwards
 from batchspec.spec.verdict import Finding, Report, RuleResult, Verdict
+from batchspec.spec.words import count
 from batchspec.traces.header import Header
 from batchspec.traces.trace import Trace
 
@@ -107,6 +108,10 @@ class Walk:
         self.state.clock_runs = header is not None and header.clock in ("monotonic", "virtual")
         self.state.began_running = header is not None and header.begins == "running"
         self.line = Line(self.state)
+        admission = profile.admission
+        self._looks_on = (
+            admission.misfit == "skip" and bool(admission.skip_ahead) and admission.order != "fair"
+        )
         self._findings = findings
         self._waived = waived
         self._listed: dict[str, list[Finding]] = {}
@@ -127,7 +132,7 @@ class Walk:
         active = list(self.rules.values())
         self._guards = [rule for rule in active if isinstance(rule, GuardRule)]
         self._backwards = [rule for rule in active if isinstance(rule, Backwards)]
-        anything = [rule.before_any for rule in active if hasattr(rule, "before_any")]
+        anything = _hooks(active, "before_any")
         self._before = {kind: (*anything, *_hooks(active, f"before_{kind}")) for kind in actions.EFFECTS}
         self._before_schedule = self._before["schedule"]
         self._after = {kind: _hooks(active, f"after_{kind}") for kind in actions.EFFECTS}
@@ -264,8 +269,11 @@ class Walk:
         if not state.decided or self._decided_at != state.decisions:
             self._decide()
         if not state.recorded:
+            derive, live = actions.derived_output, state.live
             for request in state.members:
-                self._derive(request)
+                tokens = derive(state, request)
+                if tokens:
+                    self._emit(live[request], tokens)
         actions.close_step(state, event)
         for hook in self._closers:
             hook(event)
@@ -302,6 +310,7 @@ class Walk:
         state, line = self.state, self.line
         self._snapped_at = state.decisions
         state.fit_text = ""
+        state.fits_behind = None
         if not state.waiting and not state.preempted:
             state.next_in_line, state.next_fits = None, False
             return
@@ -315,11 +324,33 @@ class Walk:
         state.next_in_line = record.id
         state.next_fits = fits(state, record)
         if state.next_fits:
-            need = need_blocks(state, record, state.budget_left())
-            state.fit_text = (
-                f"; free seats {state.free_seats()}, budget left {state.budget_left()}, "
-                f"needs {need} blocks of {free_bounds(state)[0]} free"
-            )
+            state.fit_text = self._fit_text(record)
+        elif state.next_fits is False and self._looks_on and not state.preempted:
+            self._look_past()
+
+    def _look_past(self) -> None:
+        """A policy that skips: who behind those that do not fit does?"""
+        state = self.state
+        if (state.free_seats() or 0) < 1 or (state.budget_left() or 0) < 1:
+            return  # nobody fits
+        passed: list[int] = []
+        for record in self.line.in_order():
+            verdict = fits(state, record)
+            if verdict is None:
+                return
+            if verdict:
+                state.fits_behind, state.passes_by = record.id, tuple(passed)
+                state.fit_text = self._fit_text(record)
+                return
+            passed.append(record.number)
+
+    def _fit_text(self, record: Request) -> str:
+        state = self.state
+        need = need_blocks(state, record, state.budget_left())
+        return (
+            f"; free seats {state.free_seats()}, budget left {state.budget_left()}, "
+            f"needs {count(need or 0, 'block')} of {free_bounds(state)[0]} free"
+        )
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -424,7 +455,8 @@ def level_of(columns: frozenset[str], kinds: frozenset[str]) -> str:
 
 def _hooks(rules: Iterable[Rule], name: str) -> tuple[Callable[..., None], ...]:
     """The bound hooks of that name, of the rules that define it."""
-    return tuple(getattr(rule, name) for rule in rules if hasattr(rule, name))
+    found = (rule.hook(name) for rule in rules)
+    return tuple(hook for hook in found if hook is not None)
 
 
 def _is_slot(item: Any) -> bool:

@@ -10,6 +10,7 @@ Sources: trace format, "Step, in order", 9; rules, paragraphs on sjf, fair and s
 """
 
 import heapq
+from collections.abc import Iterator
 from typing import Final
 
 from batchspec.spec.events import RequestId
@@ -21,6 +22,9 @@ from batchspec.spec.profile import parse_need
 
 NOT_A_CANDIDATE: Final = frozenset({"not_ready", "in_flight", "policy"})
 """Reasons of a `skip` row that say: it was not its turn, whatever fits."""
+
+FAR: Final = 64
+"""How far the line is looked along, past those that do not fit."""
 
 Entry = tuple[Rank, int, int, RequestId]
 
@@ -134,6 +138,21 @@ class Line:
             if self.state.skips.get(record.id) not in NOT_A_CANDIDATE:
                 return record
         return None
+
+    def in_order(self) -> Iterator[Request]:
+        """The first `FAR` in the line that are owed their turn, in the policy's order (not fair)."""
+        heap, seen = self.heap, set()
+        front = [(heap[0], 0)] if heap else []
+        for _ in range(FAR):
+            if not front:
+                return
+            entry, at = heapq.heappop(front)
+            for child in (2 * at + 1, 2 * at + 2):
+                if child < len(heap):
+                    heapq.heappush(front, (heap[child], child))
+            if entry[1] not in seen and self._candidate(entry, True):
+                seen.add(entry[1])
+                yield self.state.live[entry[3]]
 
     def ahead_of(self, record: Request) -> list[Request]:
         """Everyone who waits, is a candidate and stands before this request."""

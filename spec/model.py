@@ -164,6 +164,9 @@ class State:
         self.next_in_line: RequestId | None = None
         self.next_fits: bool | None = None
         self.fit_text = ""
+        # Under `misfit = skip`, where the next does not fit: the first that does, and whom it passes
+        self.fits_behind: RequestId | None = None
+        self.passes_by: tuple[int, ...] = ()
         # Passes in flight: pass -> request -> its part, until the output row settles it
         self.passes: dict[int, dict[RequestId, Member]] = {}
         self.in_flight: dict[int, None] = {}

@@ -196,6 +196,13 @@ class HeadOfLine(Rule):
             f"passed {count(self._passed[key], 'time')}",
         )
 
+    def after_admit(self, event: Event, record: Request | None) -> None:
+        """It got in: if it waits again one day, it is a misfit anew."""
+        if self._passed and record is not None:
+            self._passed.pop((record.id, record.number), None)
+
+    after_resume = after_admit
+
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget passes of requests that are gone."""
         if len(self._passed) > 1024:
@@ -226,8 +233,8 @@ class Fit(Rule):
             lacking.append("prediction")
         if test == "step" and not {"blocks", "block_ids"} & columns:
             lacking.append("blocks")
-        if profile.reuse.prefix and "block_ids" not in columns:
-            lacking.append("block_ids")
+        if profile.reuse.prefix:
+            lacking += [name for name in ("block_ids", "cached") if name not in columns]
         return lacking
 
     def before_admit(self, event: Event, record: Request | None) -> None:
@@ -259,6 +266,8 @@ class Fit(Rule):
         state = self.state
         word, _ = parse_need(self.profile.admission.test)
         held_elsewhere = self._shared(event)
+        if held_elsewhere is None:
+            return None
         if word == "step":
             # This step's tokens come with the schedule row; what the admission takes shows here.
             after = event.blocks
@@ -270,11 +279,14 @@ class Fit(Rule):
         need = need_blocks(state, record, state.budget_left())
         return None if need is None else max(0, need - held_elsewhere)
 
-    def _shared(self, event: Event) -> int:
+    def _shared(self, event: Event) -> int | None:
+        """Blocks of this row that another holder keeps; None where the row does not say what it takes over."""
         state = self.state
         if not state.shares or not event.block_ids or not state.block_size:
             return 0
-        taken = (event.cached or 0) // state.block_size
+        if event.cached is None:
+            return None
+        taken = event.cached // state.block_size
         return sum(1 for block in event.block_ids[:taken] if state.owners.get(block))
 
 
@@ -375,8 +387,8 @@ class NeedlessWait(Rule):
 
     id = "admission/needless-wait"
     sentence = (
-        "The policy's next request does not stay waiting while it fits: not for K consecutive steps in which "
-        "it is next and fits."
+        "The policy's next request (where it skips past misfits: the first that fits, within skip_ahead) "
+        "does not stay waiting for K consecutive steps in which it is next and fits."
     )
     kind = "bounded"
     premise = ("admission.work_conserving", "admission.order", "limits.max_seqs")
@@ -388,6 +400,9 @@ class NeedlessWait(Rule):
         self._next: tuple[RequestId, int] | None = None
         self._count = 0
         self._fit_text = ""
+        self._most = self.profile.admission.skip_ahead or 0
+        self._passed: dict[int, int] = {}
+        self._behind: RequestId | None = None
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
@@ -404,6 +419,9 @@ class NeedlessWait(Rule):
             self._next, self._count = None, 0
             return
         request, fitting = state.next_in_line, state.next_fits
+        self._behind = None
+        if state.fits_behind is not None and self._may_pass(state.passes_by):
+            self._behind, request, fitting = request, state.fits_behind, True
         if request is None:
             self._next, self._count = None, 0
             return
@@ -420,6 +438,25 @@ class NeedlessWait(Rule):
         self._next = key
         self._fit_text = state.fit_text
 
+    def before_admit(self, event: Event, record: Request | None) -> None:
+        """Under `skip`: everyone who stands before it was passed once more."""
+        if not self._most or record is None or self.profile.admission.misfit != "skip":
+            return
+        for other in self.line.in_order():
+            if other.id == record.id:
+                return
+            self._passed[other.number] = self._passed.get(other.number, 0) + 1
+
+    before_resume = before_admit
+
+    def _may_pass(self, numbers: Sequence[int]) -> bool:
+        """Whether the policy may still pass each of these misfits."""
+        state = self.state
+        lines = (state.waiting, state.preempted) if self._passed else ()
+        live = {record.number for line in lines for record in state.records(line)}
+        self._passed = {number: count for number, count in self._passed.items() if number in live}
+        return all(self._passed.get(number, 0) < self._most for number in numbers)
+
     def opened(self, event: Event) -> None:
         """The bound has run out."""
         if self._next is None or self._count != self.patience:
@@ -427,8 +464,11 @@ class NeedlessWait(Rule):
         record = self.state.live.get(self._next[0])
         if record is None or record.number != self._next[1] or self.state.mode == "dynamic":
             return
+        where = "is next in line"
+        if self._behind is not None:
+            where = f"is next behind {self._behind}, which does not fit and may be passed,"
         self.flag(
-            f"{record.id} is next in line and has fitted for {count(self._count, 'step')}, but waits on",
+            f"{record.id} {where} and has fitted for {count(self._count, 'step')}, but waits on",
             record.id,
             expected=f"its admission within {count(self.patience, 'step')}",
             observed=f"still {record.state}" + self._fit_text,
