@@ -26,6 +26,7 @@ from batchspec.spec.model import (
     Request,
     State,
 )
+from batchspec.spec.profile import Profile
 
 Effect = Callable[[State, Event], None]
 
@@ -355,10 +356,14 @@ def preempt(state: State, event: Event) -> None:
 
 def preempt_mode(state: State, event: Event) -> str | None:
     """`recompute`, `swap` or `operator`; a null reason is the profile's one mode, else unknown."""
-    if event.reason is not None:
-        return event.reason
-    mode = state.profile.preemption.mode
-    return mode if mode in ("recompute", "swap") else None
+    return only_mode(state.profile) if event.reason is None else event.reason
+
+
+def only_mode(profile: Profile) -> str | None:
+    """How every preemption is made under this profile, or None. A host with limits may turn a swap away."""
+    mode = profile.preemption.mode
+    limited = mode == "swap" and profile.limits.host_blocks is not None
+    return mode if mode in ("recompute", "swap") and not limited else None
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -433,9 +433,12 @@ class Mixed(Rule):
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """Its KV is to be rebuilt: a prefill again. One that was swapped out goes on where it was."""
-        if record is None or not record.swapped:
-            self._decoding.discard(event.subject)
-            self._unsure.discard(event.subject)
+        if record is not None and record.swapped:
+            return
+        self._decoding.discard(event.subject)
+        self._unsure.discard(event.subject)
+        if record is not None and record.computed is None:
+            self._unsure.add(record.id)  # the row does not say which of the two it was
 
     def after_finish(self, event: Event, record: Request | None) -> None:
         """Forget it."""

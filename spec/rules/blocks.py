@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.model import Request, State, hides_lag
+from batchspec.spec.model import PREEMPTED, Request, State, hides_lag
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.words import count
@@ -318,7 +318,8 @@ class Unwritten(Rule):
         if not ids or record is None:
             return
         state = self.state
-        if hides_sharing(state, event) and not record.swapped:
+        untold = record.state == PREEMPTED and record.computed is None
+        if untold or (hides_sharing(state, event) and not record.swapped):
             self._leave_unsaid(ids)
             return
         # Blocks that it kept through its preemption stand before those of this row.
@@ -402,6 +403,7 @@ class Unwritten(Rule):
         index = start // size
         keys = iter(event.block_hashes) if event.block_hashes else iter(())
         undo = []
+        this_pass = event.pass_step
         for held in table[index : -(-end // size)]:
             if held is not None:
                 content = contents.get(held)
@@ -413,7 +415,7 @@ class Unwritten(Rule):
                 if high >= size:
                     high, filling = size, next(keys, None)
                 if low <= max(filled, 0) < high:
-                    filled, number, key = high, event.pass_step, filling
+                    filled, number, key = high, this_pass, filling
                 contents[held] = (filled, number, key)
             index += 1
         self._undo[record.id] = undo
@@ -439,14 +441,15 @@ class Unwritten(Rule):
     after_abort = after_preempt
 
     def before_transfer_end(self, event: Event, record: Request | None) -> None:
-        """Received or swapped in: written, content not judged."""
-        if event.reason not in ("receive", "swap_in"):
+        """Received or swapped in: written, content not judged. Without a reason nobody can say."""
+        if event.reason not in ("receive", "swap_in", None):
             return
         ids = event.block_ids
         if ids is None:
-            ids = self.state.transfers.get(event.subject, {}).get(event.reason) or ()
+            ids = self.state.transfers.get(event.subject, {}).get(event.reason or "") or ()
+        content = _UNSAID if event.reason is None else (self._size, -1, None)
         for block in ids:
-            self._content[block] = (self.state.block_size or 1, -1, None)
+            self._content[block] = content
 
 
 RULES = (Exclusive, ReleaseOnce, UseAfterRelease, Unwritten)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from batchspec.spec.actions import only_mode
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.line import free_bounds
 from batchspec.spec.model import RUNNING, Request
@@ -485,7 +486,7 @@ class Swap(Rule):
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """How a request was preempted must show."""
-        hidden = "reason" not in columns and profile.preemption.mode not in ("recompute", "swap")
+        hidden = "reason" not in columns and only_mode(profile) is None
         lacking = ["reason"] if hidden and "preempt" in kinds else []
         if "output" in kinds and "drafts" not in columns and profile.batching.lookahead != 0:
             lacking.append("drafts")

@@ -7,7 +7,7 @@ o only by output. Source of the family: vLLM V1, `num_computed_tokens` and `num_
 from collections.abc import Sequence
 from typing import Any
 
-from batchspec.spec.actions import part_of
+from batchspec.spec.actions import only_mode, part_of
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Request
 from batchspec.spec.profile import Profile
@@ -47,7 +47,8 @@ class Position(Rule):
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """Recorded outputs move c where there are drafts."""
         lacking = _pass_needs(profile, columns, kinds)
-        return [*lacking, "reason"] if "preempt" in kinds and _mode_hidden(profile, columns) else lacking
+        hidden = "preempt" in kinds and "reason" not in columns and only_mode(profile) is None
+        return [*lacking, "reason"] if hidden else lacking
 
     def before_schedule(self, event: Event, record: Request | None) -> None:
         """Compare start with c; after an adopted cache length any start below n will do."""
@@ -95,10 +96,6 @@ class Position(Rule):
             )
 
     before_resume = before_admit
-
-
-def _mode_hidden(profile: Profile, columns: frozenset[str]) -> bool:
-    return "reason" not in columns and profile.preemption.mode not in ("recompute", "swap")
 
 
 class Overrun(Rule):
