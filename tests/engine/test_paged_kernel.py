@@ -26,8 +26,8 @@ config = ModelConfig(vocab_size=60, hidden_size=32, intermediate_size=32, num_la
                      num_kv_heads=kv_heads, head_dim=width)
 model = Model.random(config, seed=1)
 rng = random.Random(0)
-requests = [Request(f"r{{i}}", tuple(rng.randrange(60) for _ in range(rng.randint(1, 40))), rng.randint(4, 16))
-            for i in range(7)]
+prompts = [tuple(rng.randrange(60) for _ in range(rng.randint(1, 40))) for _ in range(7)]
+requests = [Request(f"r{{i}}", prompt, rng.randint(4, 16)) for i, prompt in enumerate(prompts)]
 profile = engine_profile(preempt="swap", max_seqs=3, token_budget=50, kv_blocks=18, block_size=4)
 plain = Engine(model, profile)
 paged = Engine(model, profile)
