@@ -208,8 +208,11 @@ class Walk:
             actions.EFFECTS[kind](state, event)
         if kind == "schedule" and record is not None and record.state is not RUNNING:
             self.line.leave(record)
-        if kind == "output" and record is not None and event.tokens is not None:
-            self._emit(state.live[record.id], event.tokens)
+        if kind == "output" and record is not None:
+            if event.tokens is None:
+                self.line.charge()
+            else:
+                self._emit(state.live[record.id], event.tokens)
         after = self._after[kind]
         if after:
             record = state.live.get(request) if request is not None else None
@@ -232,10 +235,8 @@ class Walk:
             line.enter(now)
         elif event.event == "preempt" and self._stands(now):
             line.enter(now, anew=False)
-        elif event.event == "admit" and line.shares is not None:
-            first = record is not None and record.first_admit is None
-            if first and now.prompt is not None:
-                line.shares.admit(now.tenant, now.prompt)
+        elif event.event == "admit" and record is not None and record.first_admit is None:
+            line.charge(now.tenant, prompt=now.prompt)
 
     def _stands(self, record: Request) -> bool:
         if record.state == WAITING:
@@ -294,12 +295,14 @@ class Walk:
         if request is None:
             return
         tokens = actions.derived_output(self.state, request)
-        if tokens:
+        if tokens is None:
+            self.line.charge()
+        elif tokens:
             self._emit(self.state.live[request], tokens)
 
     def _emit(self, record: Request, tokens: int) -> None:
         if self.line.shares is not None:
-            self.line.shares.emit(record.tenant, tokens)
+            self.line.charge(record.tenant, tokens=tokens)
         if self._emitted:
             member = self.state.members.get(record.id)
             for hook in self._emitted:

@@ -43,6 +43,8 @@ class Line:
         self.heap: list[Entry] = []
         self.shares = FairShares.of(profile) if self.order == "fair" else None
         self.tenants: dict[str | None, list[Entry]] = {}
+        # Whether every charge so far was known: one that is not makes all later comparisons a guess.
+        self.charged = True
 
     # -- what changes the line ---------------------------------------------------------------------
 
@@ -68,6 +70,17 @@ class Line:
         if self.shares is not None and record.state == WAITING:
             self.shares.leave(record.tenant)
 
+    def charge(self, tenant: str | None = None, prompt: int | None = None, tokens: int | None = None) -> None:
+        """Order `fair`: a tenant's request was admitted, or emitted tokens; None where nobody knows."""
+        if self.shares is None:
+            return
+        if tenant is None or (prompt is None and tokens is None):
+            self.charged = False
+        elif prompt is not None:
+            self.shares.admit(tenant, prompt)
+        elif tokens is not None:
+            self.shares.emit(tenant, tokens)
+
     # -- questions ---------------------------------------------------------------------------------
 
     def key(self, record: Request) -> Rank | None:
@@ -76,7 +89,7 @@ class Line:
             return None  # an unknown limit makes the work unknown, and with it the order
         if self.order == "priority" and self.urgency(record) is None:
             return None
-        if self.order == "fair" and "tenant" not in self.state.columns:
+        if self.order == "fair" and record.tenant is None:
             return None
         return ORDERS[self.order or "fcfs"](record, self.state.profile)
 
@@ -168,11 +181,11 @@ class Line:
 
     def is_known(self) -> bool:
         """Whether the order of everyone in the line is known."""
-        return self.order is not None and not self.unordered
+        return self.order is not None and not self.unordered and self.charged
 
     def is_undecided(self) -> bool:
         """Whether nobody can say who is next: an order or a place of return that is not known."""
-        if self.order is None or self.unordered:
+        if not self.is_known():
             return True
         return self.returns is None and bool(self.state.preempted)
 
