@@ -173,8 +173,8 @@ class ServiceGap(Rule):
     id = "fairness/service-gap"
     sentence = (
         "For tenants f and g both backlogged throughout [t1, t2) the services differ by at most 2U: "
-        "|W_f - W_g| ≤ 2U, U = max(w_p · longest input, w_q · N · b), over the least weight where that is "
-        "below 1."
+        "|W_f - W_g| ≤ 2U, U = max(w_p · longest input, w_q · (N · b + S)), over the least weight where that "
+        "is below 1."
     )
     kind = "end"
     premise = (
@@ -257,7 +257,8 @@ class ServiceGap(Rule):
         may still come, and be as long as the pool."""
         self._cut = not complete
         limits = self.profile.limits
-        size = (limits.kv_blocks or 0) * (limits.block_size or 0)
+        # The newest token of each running request is served but not yet resident.
+        size = (limits.kv_blocks or 0) * (limits.block_size or 0) + (limits.max_seqs or 1)
         longest = self._longest if complete else max(self._longest, size)
         # A charge is divided by its tenant's weight: light tenants move in longer strides.
         lightest = min([1.0, *self._weights.values()])
@@ -366,7 +367,7 @@ class RateLimit(Rule):
         """Nobody has been accepted."""
         super().__init__(*args)
         self._accepted: dict[str | None, list[tuple[int, RequestId]]] = {}
-        self._quota: dict[RequestId, tuple[int, int] | None] = {}
+        self._quota: dict[RequestId, tuple[int, int, int]] = {}
 
     def after_arrive(self, event: Event, record: Request | None) -> None:
         """Count who was accepted in the period before this arrival; it counts itself until refused."""
@@ -378,7 +379,7 @@ class RateLimit(Rule):
             return
         now = record.arrived_ns
         times = [entry for entry in self._accepted.get(record.tenant, []) if entry[0] > now - quota["per_ns"]]
-        self._quota[record.id] = (len(times), quota["requests"])
+        self._quota[record.id] = (len(times), quota["requests"], now - quota["per_ns"])
         self._accepted[record.tenant] = [*times, (now, record.id)]
 
     def before_reject(self, event: Event, record: Request | None) -> None:
@@ -388,10 +389,11 @@ class RateLimit(Rule):
             return
         mine = self._accepted.get(record.tenant, [])
         self._accepted[record.tenant] = [entry for entry in mine if entry[1] != record.id]
+        self._uncount(record, mine)
         if event.reason != "rate":
             return
         self.checked += 1
-        used, allowed = found
+        used, allowed, _ = found
         if used < allowed:
             self.flag(
                 f"{record.id} is refused for its rate, with {used} of {allowed} requests of tenant "
@@ -401,13 +403,22 @@ class RateLimit(Rule):
                 observed=f"{used} accepted in the last period, {allowed} allowed",
             )
 
+    def _uncount(self, refused: Request, accepted: Sequence[tuple[int, RequestId]]) -> None:
+        """Take a refused request out of the counts of those of its tenant that arrived after it."""
+        names = [name for _, name in accepted]
+        later = names[names.index(refused.id) + 1 :] if refused.id in names else []
+        for name in later:
+            used, allowed, since = self._quota.get(name, (0, 0, 0))
+            if used and (refused.arrived_ns or 0) > since:
+                self._quota[name] = (used - 1, allowed, since)
+
     def before_admit(self, event: Event, record: Request | None) -> None:
         """Accepted: was there a place in the quota?"""
         found = self._quota.pop(event.subject, None)
         if found is None or record is None:
             return
         self.checked += 1
-        used, allowed = found
+        used, allowed, _ = found
         if used >= allowed:
             self.flag(
                 f"{record.id} is accepted beyond the quota of tenant {record.tenant}",

@@ -126,3 +126,36 @@ def test_a_misfit_that_got_in_is_a_misfit_anew_the_next_time(judge) -> None:
         + "2 arrive s2 prompt=4 max=1\n2 schedule A start=8 tokens=1 blocks=3\n2 admit s2 blocks=1 cached=0\n"
     )
     assert judge(twice).steps("admission/head-of-line") == [2]
+
+
+QUOTA = """
+cfg max_seqs=4 fairness.rate_limits={"a":{"requests":1,"per_ns":100}} max_waiting=0
+1 arrive A prompt=9 max=1 tenant=a time_ns=10
+1 arrive B prompt=1 max=1 tenant=a time_ns=20
+"""
+
+
+def test_a_request_refused_for_another_reason_uses_no_quota_up(judge) -> None:
+    """Rules, rate-limit: only accepted requests count, also where both arrive before the refusal."""
+    assert "fairness/rate-limit" not in judge(QUOTA + "1 reject A too_long\n1 admit B\n1 step").broken
+    assert judge(QUOTA + "1 admit A\n1 admit B\n1 finish A stop\n1 step").broken == ["fairness/rate-limit"]
+
+
+def test_the_newest_token_is_served_before_it_is_resident(judge) -> None:
+    """VTC, Theorem 4.4: M is what a running batch is served, one token a request more than it holds."""
+    claims = (
+        "cfg order=fair misfit=stop preemption.mode=none max_seqs=2 kv_blocks=3 block_size=4 w_p=1 w_q=1\n"
+    )
+
+    def trace(outputs: int) -> str:
+        text = claims + "1 arrive a1 prompt=1 max=99 tenant=a\n"
+        text += "1 admit a1\n1 schedule a1 start=0 tokens=1\n"
+        for name in ("a2", "b2"):
+            text += f"1 arrive {name} prompt=1 max=2 tenant={name[0]}\n"
+        text += "1 step\n"
+        for step in range(2, outputs + 1):
+            text += f"{step} schedule a1 start={step - 1} tokens=1\n{step} step\n"
+        return text + f"{outputs} finish a1 stop\n{outputs} abort a2 operator\n{outputs} abort b2 operator\n"
+
+    assert "fairness/service-gap" not in judge(trace(28)).broken
+    assert "fairness/service-gap" in judge(trace(40)).broken
