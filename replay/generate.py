@@ -19,7 +19,16 @@ from batchspec.traces.trace import Trace
 STEP_NS = 10
 """About what one step takes in these runs."""
 
-_NEEDS = (("step", "step"), ("known", "step"), ("known", "known"), ("known+2", "known+2"), ("full", "full"))
+_NEEDS = (
+    ("step", "step"),
+    ("step", "step"),
+    ("known", "step"),
+    ("known", "step"),
+    ("known", "known"),
+    ("known+2", "known+2"),
+    ("peak", "step"),
+    ("full", "full"),
+)
 _VICTIMS = ("latest-admitted", "latest-admitted", "latest-arrived", "fewest-outputs", "newest-denied", "self")
 
 
@@ -76,8 +85,8 @@ def random_records(random: Random, profile: Profile) -> tuple[Record, ...]:
     records = []
     templates = [tuple(random.randint(1, 1 << 40) for _ in range(12)) for _ in range(2)]
     for number in range(random.randint(1, 12)):
-        now += random.choice((0, 0, 0, 1, STEP_NS, 5 * STEP_NS))
-        outputs = random.randint(1, 12)
+        now += random.choice((0, 0, 0, 0, 1, STEP_NS, 3 * STEP_NS))
+        outputs = random.randint(1, 16)
         template = random.choice(templates)
         own = random.randint(0, 12)
         records.append(
@@ -86,7 +95,7 @@ def random_records(random: Random, profile: Profile) -> tuple[Record, ...]:
                 arrival_ns=now,
                 prompt_tokens=random.randint(1, 20),
                 output_tokens=outputs,
-                max_tokens=outputs + random.choice((0, 0, 1, 5)),
+                max_tokens=outputs + random.choice((0, 0, 0, 1, 5)),
                 tenant=random.choice("abc"),
                 priority=random.randint(0, 3),
                 prefix_hashes=(*template[:own], *(number + 1000 + i for i in range(12 - own))),
@@ -104,7 +113,7 @@ def random_claims(random: Random, mode: str, order: str | None = None) -> dict[s
         "token_budget": random.randint(1, 16) if chunked else random.randint(12, 40),
         "block_size": random.choice((1, 2, 4, 4, 8)),
     }
-    limits["kv_blocks"] = max(2, random.randint(20, 80) // limits["block_size"])
+    limits["kv_blocks"] = max(2, random.randint(20, 64) // limits["block_size"])
     if random.random() < 0.2:
         limits["max_model_len"] = random.randint(8, 32)
     if random.random() < 0.15:
@@ -127,10 +136,10 @@ def random_claims(random: Random, mode: str, order: str | None = None) -> dict[s
     )
     admission["test"], admission["reserve"] = random.choice(tests)
     admission["watermark_blocks"] = random.choice((0, 0, 0, 1, 2))
-    admission["work_conserving"] = True
+    admission["work_conserving"] = random.random() < 0.8
     claims: dict[str, Any] = {"limits": limits, "batching": batching, "admission": admission}
     claims["preemption"] = _preemption(random, mode, order, limits)
-    claims["reuse"] = _reuse(random, mode)
+    claims["reuse"] = _reuse(random, mode, claims["preemption"])
     # A request that resumes on a step's blocks alone may lose them again and again before it emits.
     claims["patience"] = {"K": random.choice((4, 4, 6)), "rules": {}}
     if admission["reserve"] == "step":
@@ -141,6 +150,11 @@ def random_claims(random: Random, mode: str, order: str | None = None) -> dict[s
     _phases(random, batching, claims)
     if order == "fair":
         claims["fairness"] = {"w_p": 1, "w_q": random.choice((1, 2)), "weights": {"a": random.choice((1, 2))}}
+    if random.random() < 0.1:
+        claims.setdefault("fairness", {})["delivery"] = "arrival"
+    if random.random() < 0.1:
+        quota = {"requests": random.randint(1, 3), "per_ns": random.randint(1, 20 * STEP_NS)}
+        claims.setdefault("fairness", {})["rate_limits"] = {random.choice("abc*"): quota}
     return claims
 
 
@@ -172,7 +186,7 @@ def _preemption(random: Random, mode: str, order: str, limits: dict[str, Any]) -
     return claims
 
 
-def _reuse(random: Random, mode: str) -> dict[str, Any]:
+def _reuse(random: Random, mode: str, preemption: dict[str, Any]) -> dict[str, Any]:
     claims: dict[str, Any] = {"prefix": random.random() < 0.4}
     if claims["prefix"]:
         claims["same_pass"] = random.random() < 0.5
@@ -181,6 +195,8 @@ def _reuse(random: Random, mode: str) -> dict[str, Any]:
     kind = random.random()
     if kind < 0.15:
         claims |= {"slot_lag": 1, "depth": 2, "overlap_member": 1, "ordered_passes": True}
+        if preemption["mode"] == "swap":
+            preemption["mode"] = "recompute"
         claims["block_lag"] = random.choice((0, 1))
     elif kind < 0.25:
         claims |= {"block_lag": random.choice((1, 2, "release")), "slot_lag": random.choice((0, 1))}

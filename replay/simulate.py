@@ -17,6 +17,7 @@ from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
 from batchspec.spec.reference import ReferenceScheduler
 from batchspec.spec.reference.pool import mix
+from batchspec.spec.reference.scheduler import Predictor
 from batchspec.traces.header import Header
 from batchspec.traces.trace import Trace
 
@@ -38,6 +39,7 @@ def simulate(
     parks: Mapping[RequestId, tuple[str, int]] | None = None,
     drafts: int = 0,
     accept: float = 0.7,
+    predictor: Predictor | None = None,
     hash_block: int | None = None,
     outputs: str = "derived",
 ) -> Iterator[Event]:
@@ -47,7 +49,8 @@ def simulate(
     `speed` 2 lets them arrive twice as fast. `aborts` says after how many nanoseconds a client
     cancels its request, `parks` for what reason and how long a request is set aside on arrival.
     `drafts` tokens are proposed at each decode and each of them is accepted, one after the other,
-    with probability `accept` (drawn from `seed`). `hash_block`: tokens behind one prefix hash.
+    with probability `accept` (drawn from `seed`). `predictor` foretells output tokens where admission
+    rests on predictions; without it max_tokens. `hash_block`: tokens behind one prefix hash.
     Raises `ProfileError` where claims contradict each other and `SpecError` for bad records.
     """
     if speed <= 0:
@@ -58,6 +61,7 @@ def simulate(
         level=level,
         cost=DEFAULT_COST if cost is None else cost,
         drafter=drafter,
+        predictor=predictor,
         outputs=outputs,
         hash_block=hash_block,
     )

@@ -1,7 +1,8 @@
 """Need: how many tokens, and so how many KV blocks, a request asks for under `admission.test` and `reserve`.
 
 Notation: known length n = p + o, tokens that are still allowed m = max_tokens - o. The values are
-those of the profile: `step` (what this step computes), `known` (all of n), `known+k`, `full` (n + m).
+those of the profile: `step` (what this step computes), `known` (all of n), `known+k`, `full` (n + m),
+`ratio` and `peak` (what is predicted for the whole life, at least n).
 """
 
 from batchspec.spec.profile import Profile, parse_need
@@ -12,12 +13,14 @@ def blocks_for(tokens: int, block_size: int) -> int:
     return -(-tokens // block_size)
 
 
-def need_tokens(need: str, *, known: int, step_end: int, allowed: int | None) -> int | None:
+def need_tokens(
+    need: str, *, known: int, step_end: int, allowed: int | None, predicted: int | None = None
+) -> int | None:
     """Positions that must have a home under `need`; None where the need cannot be known.
 
     `known` is n. `step_end` is the last position of this step's part, exclusive: resident positions
-    plus the tokens of the step. `allowed` is m, None where max_tokens is unknown. The needs `ratio`
-    and `peak` rest on predictions that are not recorded here, so they are never known.
+    plus the tokens of the step. `allowed` is m, None where max_tokens is unknown. `predicted` is the
+    length that the request is predicted to reach, prompt included; `ratio` and `peak` need it.
     """
     word, extra = parse_need(need)
     if word == "step":
@@ -26,7 +29,7 @@ def need_tokens(need: str, *, known: int, step_end: int, allowed: int | None) ->
         return known + extra
     if word == "full":
         return None if allowed is None else known + allowed
-    return None
+    return None if predicted is None else max(known, predicted)
 
 
 def least_need(profile: Profile, prompt: int, max_tokens: int | None) -> int | None:

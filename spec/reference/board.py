@@ -85,6 +85,8 @@ class Board:
         self._late_blocks: deque[tuple[int, list[int]]] = deque()
         self.late_blocks = 0
         self.unreleased: list[Job] = []
+        # Responses that leave in the order of arrival, by ordinal; finished ones wait for earlier ones.
+        self._undelivered: dict[int, Job] = {}
         # This step
         self.members: dict[RequestId, Member] = {}
         self.left = 0
@@ -147,12 +149,16 @@ class Board:
 
     # -- arrivals ----------------------------------------------------------------------------------
 
-    def arrive(self, record: Record, arrived_ns: int) -> Job:
-        """A request can be seen from now on. Its max_tokens is cut to what the model's length allows."""
+    def arrive(self, record: Record, arrived_ns: int, prediction: int | None = None) -> Job:
+        """A request can be seen from now on. Its max_tokens is cut to what the model's length allows,
+        and its predicted output tokens to max_tokens and to what the pool can ever hold."""
         prompt = record.prompt_tokens or 0
         target = record.output_tokens or 1
         max_tokens = target if record.max_tokens is None else record.max_tokens
         max_tokens = max(1, min(max_tokens, self.settings.max_model_len - prompt))
+        if prediction is not None and self.pool is not None:
+            room = self.pool.total * self.settings.block_size - prompt
+            prediction = max(1, min(prediction, max_tokens, room))
         job = Job(
             id=record.request,
             number=self.arrivals,
@@ -163,6 +169,7 @@ class Board:
             priority=record.priority,
             tenant=record.tenant,
             arrived_ns=arrived_ns,
+            predicted=None if prediction is None else prompt + prediction,
         )
         self.arrivals += 1
         self.places += 1
@@ -177,8 +184,11 @@ class Board:
                 max_tokens=max_tokens,
                 priority=job.priority,
                 tenant=job.tenant,
+                prediction=prediction,
             )
         )
+        if self.settings.in_order:
+            self._undelivered[job.number] = job
         self._enqueue(job)
         return job
 
@@ -191,6 +201,7 @@ class Board:
         self._dequeue(job)
         self._write("reject", job, reason=reason)
         self._forget(job)
+        self._deliver(job)
 
     def park(self, job: Job, reason: str) -> None:
         """Set a waiting request aside."""
@@ -222,8 +233,10 @@ class Board:
         self._dequeue(job)
         if kind == "admit" and self.shares_tokens is not None:
             self.shares_tokens.admit(job.tenant, job.prompt)
+        restored = 0
         if job.swapped:
-            self.host_used -= blocks_for(job.computed, self.settings.block_size)
+            restored = blocks_for(job.computed, self.settings.block_size)
+            self.host_used -= restored
             job.swapped = False
         job.state = RUNNING
         job.joined = self.joins
@@ -245,6 +258,8 @@ class Board:
             block_ids=granted if self.shows_ids else None,
             block_hashes=self._keys(job, 0, len(joining.hits)) if self._shows_keys else None,
         )
+        if restored:
+            self._transfer(job, "swap_in", restored)
 
     def schedule(self, job: Job, tokens: int, drafts: int, accepted: int, new_blocks: int) -> None:
         """Make a running job a member of this step's pass."""
@@ -284,7 +299,10 @@ class Board:
         s = self.settings
         host = blocks_for(victim.computed, s.block_size)
         swap = s.preempts == "swap" and victim.computed > 0 and self.host_used + host <= s.host_blocks
+        victim.futile = victim.futile + 1 if victim.known == victim.preempted_at else 0
+        victim.preempted_at = victim.known
         if swap:
+            self._transfer(victim, "swap_out", host)
             victim.swapped = True
             self.host_used += host
         else:
@@ -338,6 +356,7 @@ class Board:
     def finish(self, job: Job, number: int) -> None:
         """Complete: the last token came from pass `number`."""
         reason = "length" if job.outputs >= job.max_tokens else "stop"
+        job.finished = True
         held = self._end(job, number + 1)
         self._write(
             "finish",
@@ -347,17 +366,40 @@ class Board:
             pass_=number if self.settings.depth > 1 else None,
             **held,
         )
+        self._deliver(job)
 
     def abort(self, job: Job, reason: str) -> None:
         """End a live job before its time."""
         self._take_back(job)
         held = self._end(job, self.step)
         self._write("abort", job, reason=reason, output_tokens=job.outputs, **held)
+        self._deliver(job)
 
     # -- parts that several actions share ----------------------------------------------------------
 
     def _write(self, kind: str, job: Job, **columns: Any) -> None:
         self.rows.append(Event(self.step, kind, job.id, self.now_ns, **columns))
+
+    def _deliver(self, ended: Job) -> None:
+        """Let the responses leave that waited for this end, in the order of arrival. An aborted or
+        refused request has none."""
+        if not self.settings.in_order:
+            return
+        if not ended.finished:
+            del self._undelivered[ended.number]
+        while self._undelivered:
+            number, job = next(iter(self._undelivered.items()))
+            if job.state != ENDED:
+                return
+            del self._undelivered[number]
+            self._write("deliver", job)
+
+    def _transfer(self, job: Job, reason: str, blocks: int) -> None:
+        """Say that the leading blocks moved between device and host, at once."""
+        if self.shows_passes and self.shows_ids:
+            ids = tuple(job.table[:blocks])
+            self._write("transfer_begin", job, reason=reason, block_ids=ids)
+            self._write("transfer_end", job, reason=reason, block_ids=ids)
 
     def _enqueue(self, job: Job) -> None:
         self.queue.add(job)

@@ -298,7 +298,9 @@ class Decisions:
         """Whether those behind a request that does not fit may be looked at."""
         s = self.settings
         front = job.state == PREEMPTED and s.profile.preemption.resume == "front"
-        return s.skips and why != "slots" and not front and self.board.left > 0
+        # One that waits of its own accord, since coming back was futile before, is not passed for it.
+        waits = job.futile > 0 and not s.conserves
+        return s.skips and why != "slots" and not front and not waits and self.board.left > 0
 
     def _can_never_join(self, job: Job) -> bool:
         """Whether what the job has grown to is more than the engine can ever take in again."""

@@ -30,6 +30,8 @@ class Job:
     priority: int | None
     tenant: str | None
     arrived_ns: int
+    predicted: int | None = None
+    """The length that it is predicted to reach, prompt included, where admission rests on that."""
     keys: tuple[int, ...] = ()
     """Content keys of the prompt's leading blocks, where the workload gives them."""
     state: str = WAITING
@@ -38,6 +40,7 @@ class Job:
     computed: int = 0
     blocks: int = 0
     table: list[int] = field(default_factory=list)
+    finished: bool = False
     slot: int | None = None
     joined: int | None = None
     first_admit: int | None = None
@@ -46,6 +49,10 @@ class Job:
     last_step: int = 0
     """The step in which it was last a member, or joined."""
     preempted_in: int = 0
+    preempted_at: int = 0
+    """n at its last preemption."""
+    futile: int = 0
+    """How many times in a row it was preempted without a new token in between."""
     swapped: bool = False
     kept: int = 0
     """Positions in the blocks that it kept through a preemption."""

@@ -57,8 +57,17 @@ def blocks_wanted(board: Board, job: Job, cached: int, tokens: int) -> tuple[int
     s = board.settings
     wanted = []
     for need in (s.test, s.reserve):
-        positions = need_tokens(need, known=job.known, step_end=cached + tokens, allowed=job.allowed)
+        positions = need_tokens(
+            need,
+            known=job.known,
+            step_end=cached + tokens,
+            allowed=job.allowed,
+            predicted=job.predicted,
+        )
         wanted.append(blocks_for(max(positions or 0, cached + tokens), s.block_size))
+    if job.futile and not s.conserves:
+        # It has come back for nothing before: now it waits until all of it fits, where that is allowed.
+        wanted.append(blocks_for(job.known, s.block_size))
     return max(wanted), wanted[1]
 
 

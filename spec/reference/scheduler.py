@@ -16,6 +16,9 @@ from batchspec.spec.reference.pool import mix
 from batchspec.spec.reference.settings import UNBOUNDED, Settings
 from batchspec.spec.verdict import LEVELS
 
+Predictor = Callable[[Record], int]
+"""The predicted output tokens of a request."""
+
 Cost = Callable[[StepShape], int]
 """What a step takes: the shape of its pass to nanoseconds."""
 
@@ -35,6 +38,7 @@ class ReferenceScheduler:
         level: str = "L3",
         cost: Cost | None = None,
         drafter: Drafter | None = None,
+        predictor: Predictor | None = None,
         outputs: str = "derived",
         hash_block: int | None = None,
     ) -> None:
@@ -42,9 +46,10 @@ class ReferenceScheduler:
 
         `level` is what the rows show (L1 to L4). `cost` gives a step's length, by which the rows of
         its results are later than those of its decisions; without it time stands still inside a
-        step. `drafter` makes decodes speculative. `outputs` is `recorded` where each emitted token
-        has a row of its own, as it always has under speculation and overlap. `hash_block` is the
-        number of tokens behind one prefix hash of the records.
+        step. `drafter` makes decodes speculative. `predictor` foretells how many tokens a request
+        emits, where admission rests on that (`ratio`, `peak`); without it max_tokens. `outputs` is
+        `recorded` where each emitted token has a row of its own, as it always has under speculation
+        and overlap. `hash_block` is the number of tokens behind one prefix hash of the records.
         Raises `ProfileError` where claims contradict each other, `SpecError` for other arguments.
         """
         if level not in LEVELS[1:]:
@@ -58,6 +63,7 @@ class ReferenceScheduler:
         self._board = Board(settings, level, recorded)
         self._cost = cost
         self._drafter = drafter
+        self._predictor = predictor or _most_tokens
         self._hash_block = hash_block
         self._arriving: list[tuple[Record, int]] = []
         self._cancelled: list[RequestId] = []
@@ -153,7 +159,8 @@ class ReferenceScheduler:
         board = self._board
         arrived = []
         for record, now_ns in self._arriving:
-            job = board.arrive(record, now_ns)
+            prediction = self._predictor(record) if self.settings.predicts else None
+            job = board.arrive(record, now_ns, prediction)
             if self.settings.shares:
                 job.keys = self._keys_of(record, job)
             arrived.append(job)
@@ -207,6 +214,8 @@ class ReferenceScheduler:
         )
         for job in arrived:
             if job.id not in board.jobs:
+                # Cancelled at once, but not refused: it counts.
+                board.rates.accept(job.tenant, job.arrived_ns)
                 continue
             if never_fits(s.profile, job.prompt, job.max_tokens) is not None:
                 board.reject(job, "too_long")
@@ -251,3 +260,7 @@ class ReferenceScheduler:
                 board.rows.append(Event(board.step, "complete", time_ns=board.now_ns, pass_=number))
             for member in landed:
                 board.land(number, member)
+
+
+def _most_tokens(record: Record) -> int:
+    return record.max_tokens or record.output_tokens or 1

@@ -12,7 +12,7 @@ from batchspec.spec.errors import ProfileError
 from batchspec.spec.profile import Profile, parse_need
 
 UNBOUNDED: Final = 1 << 60
-_NEEDS: Final = ("step", "known", "full")
+_NEEDS: Final = {"step": 0, "known": 1, "ratio": 2, "peak": 2, "full": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,14 @@ class Settings:
     depth: int
     shares: bool
     same_pass: bool
+    conserves: bool
+    in_order: bool
     patience: int
+
+    @property
+    def predicts(self) -> bool:
+        """Whether admission rests on predicted lengths."""
+        return self.test in ("ratio", "peak")
 
     @classmethod
     def of(cls, profile: Profile) -> "Settings":
@@ -104,6 +111,8 @@ class Settings:
             depth=profile.value("reuse.depth"),
             shares=bool(reuse.prefix),
             same_pass=bool(reuse.same_pass),
+            conserves=bool(admission.work_conserving),
+            in_order=profile.fairness.delivery == "arrival",
             patience=profile.value("patience.K"),
         )
         _refuse_contradictions(settings)
@@ -112,13 +121,9 @@ class Settings:
 
 def _refuse_contradictions(s: Settings) -> None:
     profile = s.profile
-    for need in (s.test, s.reserve):
-        if parse_need(need)[0] in ("ratio", "peak"):
-            raise ProfileError(
-                f"the reference scheduler makes no predictions: set admission.test and admission.reserve"
-                f" to step, known, known+k or full, not {need}"
-            )
-    if _weight(s.reserve) > _weight(s.test):
+    # A prediction may be as low as what is known, so it does not cover known+k.
+    short = s.predicts and parse_need(s.reserve)[1] > 0
+    if _weight(s.reserve) > _weight(s.test) or short:
         raise ProfileError(
             f"admission.reserve {s.reserve} takes more than admission.test {s.test} looks for:"
             f" set admission.test to {s.reserve}"
@@ -149,8 +154,10 @@ def _refuse_overlap(s: Settings) -> None:
         raise ProfileError("reuse.depth 2 needs reuse.overlap_member 1: an end is known one step late")
     if not reuse.ordered_passes:
         raise ProfileError("reuse.depth 2 needs reuse.ordered_passes: blocks are granted again at once")
+    if s.preempts == "swap":
+        raise ProfileError("reuse.depth 2 needs preemption.mode recompute: a transfer waits for no pass")
 
 
 def _weight(need: str) -> tuple[int, int]:
     word, extra = parse_need(need)
-    return (_NEEDS.index(word), extra)
+    return (_NEEDS[word], extra)

@@ -5,15 +5,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from batchspec.replay.checker import check
 from batchspec.replay.cost import CostModel
-from batchspec.replay.generate import Run, random_run
+from batchspec.replay.generate import Run, random_records, random_run
 from batchspec.replay.simulate import simulate, trace_of
 from batchspec.spec.errors import SpecError
 from batchspec.spec.events import Event
+from batchspec.spec.library import load_profile, profile_names
 from batchspec.spec.metrics import measure
 from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
@@ -43,6 +44,28 @@ def test_the_reference_scheduler_conforms(mode: str, order: str, random: Random,
     assert findings(random_run(random, mode, order), level)[1] == []
 
 
+@pytest.mark.parametrize("name", profile_names())
+@given(st.randoms(use_true_random=False), st.sampled_from(LEVELS))
+@settings(max_examples=20)
+def test_it_does_what_each_shipped_profile_claims(name: str, random: Random, level: str) -> None:
+    """No shipped profile contradicts itself, and its own claims can all be kept."""
+    claims = load_profile(name)
+    size = random.choice((1, 2, 4))
+    limits = {
+        "max_seqs": random.randint(1, 6),
+        "token_budget": random.randint(2 if claims.batching.chunked_prefill else 20, 32),
+        "block_size": size,
+        "kv_blocks": max(4, random.randint(20, 64) // size),
+        "max_model_len": 48,
+    }
+    if claims.preemption.mode == "swap":
+        limits["host_blocks"] = 12
+    profile = claims.merged(Profile.from_dict({"limits": limits}))
+    aborts = {f"r{number}": random.randint(0, 200) for number in range(12) if random.random() < 0.1}
+    drafts = (profile.batching.lookahead or 0) if profile.value("reuse.depth") == 1 else 0
+    assert findings(Run(profile, random_records(random, profile), aborts, {}, drafts), level)[1] == []
+
+
 def conforms_for(steps: int) -> None:
     done = 0
     for seed in count():
@@ -70,8 +93,8 @@ def test_every_level_tells_the_same_story(random: Random) -> None:
     nothing = dict.fromkeys(hidden)
 
     def told(level: str) -> list[Event]:
-        rows = (event for event in run.events(level) if event.event not in ("dispatch", "complete"))
-        # At L1 there is no block to be released, but the release stays.
+        device = ("dispatch", "complete", "transfer_begin", "transfer_end")
+        rows = (event for event in run.events(level) if event.event not in device)
         return [event._replace(**nothing) for event in rows]
 
     assert told("L1") == told("L2") == told("L3") == told("L4")

@@ -13,6 +13,8 @@ from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
 from batchspec.spec.reference import ReferenceScheduler
 
+OVERLAP = {"depth": 2, "slot_lag": 1, "overlap_member": 1, "ordered_passes": True}
+
 
 def profile(**groups: dict[str, Any]) -> Profile:
     return Profile.from_dict(groups)
@@ -279,6 +281,35 @@ def test_only_the_newest_of_those_denied_a_block_goes() -> None:
     assert (first.request, first.cause) == ("C", "A")
 
 
+def test_admission_by_prediction_waits_for_the_predicted_peak() -> None:
+    """Past-Future: admit only while what is predicted fits; the arrival says what was predicted."""
+    claims = paged(5, admission={"test": "peak", "reserve": "step"})
+    records = [request("A", 4, 8, max_tokens=40), request("B", 4, 8, max_tokens=40)]
+    foretold = ReferenceScheduler(claims, predictor=lambda record: record.output_tokens or 0)
+    events = run(foretold, *records)
+    assert [e.prediction for e in events if e.event == "arrive"] == [8, 8]
+    assert happened(events, "admit") == [(1, "admit", "A"), (1, "admit", "B")], "3 blocks, 4 free"
+    worst = run(ReferenceScheduler(claims), *records)
+    assert [e.prediction for e in worst if e.event == "arrive"] == [16, 16], "cut to what the pool can hold"
+    assert [step for step, _, _ in happened(worst, "admit")] == [1, 9]
+
+
+def test_where_waiting_is_allowed_nobody_comes_back_for_nothing_again_and_again() -> None:
+    claims: dict[str, Any] = {
+        "limits": {"max_seqs": 2, "token_budget": 3, "kv_blocks": 16, "block_size": 1},
+        "admission": {"test": "step", "reserve": "step"},
+        "preemption": {"resume": "back"},
+    }
+    preempted = []
+    for conserving in (True, False):
+        claims["admission"]["work_conserving"] = conserving
+        events = run(
+            ReferenceScheduler(Profile.from_dict(claims)), request("A", 4, 11), request("B", 9, 2), steps=400
+        )
+        preempted.append(len(happened(events, "preempt")))
+    assert preempted[0] > preempted[1]
+
+
 # -- prefix sharing --------------------------------------------------------------------------------
 
 
@@ -381,6 +412,41 @@ def test_queue_limit_rate_limit_and_time_limit() -> None:
     ]
 
 
+def test_responses_leave_in_the_order_of_arrival_where_that_is_claimed() -> None:
+    """Triton's dynamic batcher, TR9, preserve_ordering."""
+    claims = profile(limits={"max_seqs": 4}, fairness={"delivery": "arrival"})
+    scheduler = ReferenceScheduler(claims)
+    for name, outputs in (("A", 3), ("B", 1), ("C", 9), ("D", 2)):
+        scheduler.add(request(name, 1, outputs), 0)
+    events = scheduler.step(0) + scheduler.step(0) + scheduler.step(0)
+    scheduler.cancel("C")
+    events += run(scheduler)
+    assert happened(events, "finish", "abort", "deliver") == [
+        (1, "finish", "B"),
+        (2, "finish", "D"),
+        (3, "finish", "A"),
+        (3, "deliver", "A"),
+        (3, "deliver", "B"),
+        (4, "abort", "C"),
+        (4, "deliver", "D"),
+    ]
+
+
+def test_a_swap_shows_as_transfers_where_the_device_is_shown() -> None:
+    claims = paged(4, limits={"host_blocks": 2}, admission={"test": "known"}, preemption={"mode": "swap"})
+    events = run(ReferenceScheduler(claims, level="L4"), request("A", 8, 5), request("B", 8, 3))
+    kinds = ("transfer_begin", "transfer_end", "preempt", "resume")
+    moves = [(e.event, e.reason, e.block_ids) for e in events if e.event in kinds]
+    assert [name for name, _, _ in moves] == [
+        *("transfer_begin", "transfer_end", "preempt"),
+        *("resume", "transfer_begin", "transfer_end"),
+    ]
+    assert [reason for _, reason, _ in moves] == ["swap_out", "swap_out", "swap", None, "swap_in", "swap_in"]
+    assert moves[0][2] == moves[2][2] == (2, 3)
+    assert moves[3][2] is not None
+    assert moves[4][2] == moves[3][2][:2]
+
+
 # -- lags and overlap ------------------------------------------------------------------------------
 
 
@@ -407,7 +473,7 @@ def test_blocks_held_until_release() -> None:
 
 def test_two_passes_in_flight() -> None:
     """vLLM v1 with overlap: results come one step late, a stop is noticed after one pass too many."""
-    claims = paged(8, seqs=1, reuse={"depth": 2, "slot_lag": 1, "overlap_member": 1, "ordered_passes": True})
+    claims = paged(8, seqs=1, reuse=OVERLAP)
     scheduler = ReferenceScheduler(claims, level="L4")
     events = run(scheduler, request("A", 4, 2, max_tokens=9), request("B", 4, 2))
     kinds = ("admit", "schedule", "output", "finish", "dispatch", "complete")
@@ -446,7 +512,7 @@ def test_two_passes_in_flight() -> None:
     ("groups", "message"),
     [
         ({"admission": {"test": "step", "reserve": "full"}}, "set admission.test to full"),
-        ({"admission": {"test": "peak"}}, "makes no predictions"),
+        ({"admission": {"test": "peak", "reserve": "known+2"}}, "set admission.test to known"),
         ({"limits": {"kv_blocks": 3}}, "limits.kv_blocks needs limits.block_size"),
         ({"batching": {"stall_free": True, "mixed": False}}, "stall_free contradicts prefill first"),
         (
@@ -457,6 +523,7 @@ def test_two_passes_in_flight() -> None:
         ({"reuse": {"depth": 2}}, "needs reuse.slot_lag 1"),
         ({"reuse": {"depth": 2, "slot_lag": 1}}, "needs reuse.overlap_member 1"),
         ({"reuse": {"depth": 2, "slot_lag": 1, "overlap_member": 1}}, "needs reuse.ordered_passes"),
+        ({"reuse": OVERLAP, "preemption": {"mode": "swap"}}, "needs preemption.mode recompute"),
     ],
 )
 def test_claims_that_contradict_each_other_are_refused(groups: dict[str, Any], message: str) -> None:
