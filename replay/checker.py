@@ -275,6 +275,8 @@ class Walk:
                 tokens = derive(state, request)
                 if tokens:
                     self._emit(live[request], tokens)
+                elif tokens is None:
+                    self.line.charge()
         actions.close_step(state, event)
         for hook in self._closers:
             hook(event)

@@ -311,6 +311,7 @@ def schedule(state: State, event: Event) -> None:
     if blocks is None and state.has_ids:
         blocks = record.blocks
     if blocks != record.blocks:
+        holdings.note_untold(state, event, record)
         holdings.account(state, record.blocks, blocks)
     state.live[record.id] = record.moved(computed, record.outputs, pending, blocks)
 
@@ -425,6 +426,7 @@ def release(state: State, event: Event) -> None:
         state.held_by_ended[request] = blocks
         if blocks == 0:
             del state.held_by_ended[request]
+            state.untold.pop(request, None)
             if event.block_ids is None:
                 holdings.drop_ids(state, request, None)
     elif event.block_ids is not None and request in state.tables:

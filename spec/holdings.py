@@ -36,6 +36,7 @@ def grant(state: State, event: Event, record: Request) -> None:
             state.owners[block] = (*owners, record.id)
             table.append(block)
     blocks = event.blocks
+    note_untold(state, event, record)
     if blocks is None and record.id not in state.untold:
         if state.has_ids:
             blocks = len([block for block in state.tables.get(record.id, ()) if block is not None])
@@ -43,6 +44,14 @@ def grant(state: State, event: Event, record: Request) -> None:
             blocks = None if state.has_blocks else 0
     account(state, record.blocks, blocks)
     state.live[record.id] = record.moved(record.computed, record.outputs, record.pending, blocks)
+
+
+def note_untold(state: State, event: Event, record: Request) -> None:
+    """A row whose count grows and that names no ids: from here on nobody knows which blocks it holds."""
+    if not state.has_ids or event.block_ids is not None or event.blocks is None:
+        return
+    if record.blocks is None or event.blocks > record.blocks:
+        state.untold[record.id] = None
 
 
 def give_back(state: State, event: Event, record: Request, all_of: bool) -> None:
@@ -108,6 +117,8 @@ def set_apart(state: State, request: RequestId) -> None:
     """An id begins again while its former incarnation still holds blocks: the books keep both."""
     ghost = f"{request}\0{state.arrivals}"
     state.held_by_ended[ghost] = state.held_by_ended.pop(request)
+    if request in state.untold:
+        state.untold[ghost] = state.untold.pop(request)
     for block in state.tables.get(request, ()):
         if block is not None:
             owners = state.owners[block]
@@ -124,6 +135,7 @@ def drop_ended(state: State, request: RequestId) -> None:
     if request in state.held_by_ended:
         account(state, state.held_by_ended.pop(request), 0)
         drop_ids(state, request, None)
+        state.untold.pop(request, None)
 
 
 def count_positions(state: State, computed: int | None, sign: int) -> None:

@@ -101,7 +101,6 @@ def end(state: State, event: Event, kind: str) -> None:
     if not (holds_on and free_from is not None and not event.blocks):
         holdings.give_back(state, event, record, all_of=not holds_on)
     record = state.live.pop(request)
-    state.untold.pop(request, None)
     queue_of(state, record.state).pop(request, None)
     if record.blocks is None or record.blocks or state.tables.get(request):
         state.held_by_ended[request] = record.blocks
@@ -109,6 +108,7 @@ def end(state: State, event: Event, kind: str) -> None:
             state.lagged.append((free_from, request))
     else:
         state.tables.pop(request, None)
+        state.untold.pop(request, None)
     if state.barrier and not state.running:
         state.batch_step = None
     state.ended[request] = End(

@@ -280,7 +280,7 @@ class Fit(Rule):
         return None if need is None else max(0, need - held_elsewhere)
 
     def _shared(self, event: Event) -> int | None:
-        """Blocks of this row that another holder keeps; None where the row does not say what it takes over."""
+        """Blocks of this row that another holder keeps; None where it does not say what it takes over."""
         state = self.state
         if not state.shares or not event.block_ids or not state.block_size:
             return 0

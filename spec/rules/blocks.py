@@ -307,6 +307,8 @@ class Unwritten(Rule):
         self._size = self.state.block_size or 1
         self._content: dict[int, tuple[int, int, int | None]] = {}
         self._undo: dict[RequestId, list[tuple[int, tuple[int, int, int | None] | None]]] = {}
+        # Whether a pass has written into blocks that no row names: any block may hold anything since.
+        self._blind = False
 
     def opened(self, event: Event) -> None:
         """Nothing can be taken back any more."""
@@ -358,6 +360,10 @@ class Unwritten(Rule):
             why = "it was written for other content"
         else:
             return
+        if self._blind:
+            self.checked -= 1
+            self.skipped += 1
+            return
         self.flag(
             f"{event.request} takes over block {block} from the cache, but {why}",
             event.subject,
@@ -390,6 +396,7 @@ class Unwritten(Rule):
         if record is None:
             return
         contents = self._content
+        self._blind = self._blind or record.id in self.state.untold
         if start is None or tokens is None or start < 0 or record.id in self.state.untold:
             self._wrote_somewhere(record, event.block_ids or ())
             return

@@ -101,17 +101,18 @@ class EarlyReuse(Rule):
     before_preempt = before_abort
 
     def _give_up(self, event: Event, record: Request | None, pass_step: int, free_from: int) -> None:
-        if record is None or record.slot is None or record.state != "running":
+        if record is None or record.state != "running":
             return
         if self.state.barrier:
-            self._batch.append((record.slot, record.id))
-            self._free_from[record.slot] = (NEVER, record.id, pass_step)
+            if record.slot is not None:
+                self._batch.append((record.slot, record.id))
+                self._free_from[record.slot] = (NEVER, record.id, pass_step)
             if len(self.state.running) == 1:
                 for slot, request in self._batch:
                     self._free_from[slot] = (free_from, request, pass_step)
                 self._batch = []
-            return
-        self._free_from[record.slot] = (free_from, record.id, pass_step)
+        elif record.slot is not None:
+            self._free_from[record.slot] = (free_from, record.id, pass_step)
 
     def before_admit(self, event: Event, record: Request | None) -> None:
         """Taken too early?"""
