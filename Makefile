@@ -4,8 +4,9 @@
 PYTHON ?= python3
 # Test processes that run at the same time.
 JOBS ?= 2
-# Extras that the demo and the tests need, separated by commas: `make demo EXTRAS=engine` installs torch too.
-EXTRAS ?=
+# Extras that are installed beside the core, separated by commas. `make demo EXTRAS=` goes without torch: the
+# demo then runs on the simulator, and the engine's tests are left out.
+EXTRAS ?= engine
 # More for pytest or for the demo: `make test ARGS=--long`.
 ARGS ?=
 

@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header() -> list[str]:
     if find_spec("torch"):
         return []
-    return ["torch is not installed, so the engine's tests are left out: make test EXTRAS=engine"]
+    return ["torch is not installed, so the engine's tests are left out: make test installs it"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
