@@ -82,8 +82,8 @@ class IdleStall(Rule):
             self._empty = self._lingering = 0
             self.checked += 1
             return
-        why = self._work()
-        if why is None:
+        work = self._work()
+        if work is None:
             self._empty = 0
             self._linger()
             return
@@ -91,11 +91,15 @@ class IdleStall(Rule):
         self.checked += 1
         self._empty += 1
         if self._empty == self.patience + 1:
+            request, why = work
+            place = f"step {state.step} is the {ordinal(self._empty)} empty one in a row"
+            others = [name for name in (state.running or state.preempted or state.waiting) if name != request]
             self.flag(
-                f"step {state.step} is the {ordinal(self._empty)} empty one in a row although {why}",
-                *list(state.running or state.preempted or state.waiting)[:4],
+                f"{place} although {request} {why}",
+                request,
+                *others[:3],
                 expected=f"at most {self.patience} empty steps in a row",
-                observed=f"{self._who()}" + state.fit_text,
+                observed=self._who() + (state.fit_text if request == state.next_in_line else ""),
             )
 
     def _linger(self) -> None:
@@ -118,8 +122,8 @@ class IdleStall(Rule):
                 f"{len(state.transfers)}; {self._who()}",
             )
 
-    def _work(self) -> str | None:
-        """Why this empty step should not have been one; None where nothing says so."""
+    def _work(self) -> tuple[RequestId, str] | None:
+        """For whom and why this empty step should not have been one; None where nothing says so."""
         state = self.state
         under_way = state.in_flight or state.transfers or state.lagged
         if state.running:
@@ -131,12 +135,12 @@ class IdleStall(Rule):
             ]
             if able and not under_way and not state.ended_now:
                 first = next((request for request in able if request not in state.skips), able[0])
-                return f"{first} runs and has something to compute"
+                return first, "runs and has something to compute"
             return None
         if state.mode == "dynamic" or under_way or state.ended_now or state.preempted_now:
             return None
         if state.next_in_line is not None and state.next_fits:
-            return f"{state.next_in_line} is next in line and fits"
+            return state.next_in_line, "is next in line and fits"
         return self._deadlock(state.next_in_line if state.next_in_line is not None else self._anyone())
 
     def _anyone(self) -> RequestId | None:
@@ -150,7 +154,7 @@ class IdleStall(Rule):
             return None
         return candidate
 
-    def _deadlock(self, request: RequestId | None) -> str | None:
+    def _deadlock(self, request: RequestId | None) -> tuple[RequestId, str] | None:
         """Nothing is under way that could change anything, and still somebody waits who could run."""
         state = self.state
         record = state.live.get(request) if request is not None else None
@@ -165,7 +169,7 @@ class IdleStall(Rule):
             return None
         if hopeless:
             return None  # admission/never-fit
-        return f"{request} waits and nothing is under way that it could wait for"
+        return record.id, "waits and nothing is under way that it could wait for"
 
     def _held(self) -> bool:
         """Whether something is out although nobody runs: those who wait keep it from each other."""

@@ -354,7 +354,8 @@ class Release(Rule):
         held = blocks or len(table)
         if held:
             self.flag(
-                f"{request} still holds {count(held, 'block')} after its {event.event}",
+                f"{request} still holds {count(held, 'block')} after its "
+                + ("preemption" if event.event == "preempt" else event.event),
                 request,
                 expected="no blocks",
                 observed=count(held, "block") + (f" ({', '.join(map(str, table[:8]))})" if table else ""),

@@ -199,7 +199,16 @@ class Victim(Rule):
             return
         self.checked += 1
         if record.id not in right:
-            self._tell(record, right, f"those that run: {', '.join(str(other.id) for other in runs[:12])}")
+            those = ", ".join(self._measure(policy or "", other) for other in runs[:12])
+            self._tell(record, right, f"those that run: {those}")
+
+    def _measure(self, policy: str, record: Request) -> str:
+        """A request that runs, with what the policy compares."""
+        if policy == "fewest-outputs":
+            return f"{record.id} ({count(record.outputs or 0, 'output')})"
+        if policy == "least-urgent":
+            return f"{record.id} (priority {record.priority})"
+        return str(record.id)
 
     def _right(self, policy: str, runs: list[Request]) -> list[RequestId] | None:
         if policy == "latest-admitted":
@@ -229,9 +238,13 @@ class Victim(Rule):
             f"{record.id} is preempted where the policy's victim is {should}",
             record.id,
             *dict.fromkeys(right),
-            expected=f"{should} ({self.profile.preemption.victim})",
+            expected=f"{should} ({self._policy()})",
             observed=f"{record.id} preempted; {why}",
         )
+
+    def _policy(self) -> str:
+        policy, urgent = str(self.profile.preemption.victim), self.profile.admission.urgent
+        return f"{policy}; {urgent} numbers are urgent" if policy == "least-urgent" else policy
 
 
 class Useful(Rule):

@@ -347,6 +347,38 @@ def test_a_step_that_preempts_neither_counts_nor_resets(judge) -> None:
     assert found.steps("admission/needless-wait") == [5], "steps 2 and 4 count, 3 does not"
 
 
+@pytest.mark.parametrize(
+    ("more", "step"),
+    [
+        ("misfit=stop", None),
+        ("misfit=skip", None),
+        ("misfit=skip skip_ahead=1", None),
+        ("misfit=skip skip_ahead=2", 7),
+    ],
+)
+def test_a_policy_that_skips_owes_the_first_that_fits_as_often_as_it_may_pass(judge, more: str, step) -> None:
+    """vLLM issue 31731: one that fits is not left out for an earlier one. B has passed A once."""
+    text = f"""
+        cfg order=fcfs {more} test=known kv_blocks=4 block_size=4 token_budget=64 max_seqs=4
+        cfg work_conserving=true batching.mode=continuous chunked_prefill=true reserve=step
+        2 arrive R prompt=7 max=9
+        2 arrive A prompt=16 max=9
+        2 arrive B prompt=1 max=3
+        2 arrive C prompt=1 max=3
+        2 admit R blocks=2
+        2 schedule R start=0 tokens=7 blocks=2
+        2 step
+        3 admit B blocks=1
+        3 schedule B start=0 tokens=1 blocks=1
+        3 schedule R start=7 tokens=1 blocks=2
+        3 step
+        4..9 skip A memory
+        4..9 step
+    """
+
+    assert judge(text).steps("admission/needless-wait") == ([] if step is None else [step])
+
+
 # -- parked ----------------------------------------------------------------------------------------
 
 PARKED = "cfg K=2 {more}\n1 arrive A prompt=4\n1 park A {reason}\n1 arrive B prompt=4\n"
