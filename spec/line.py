@@ -321,7 +321,7 @@ def _least_free(state: State, room: int) -> int | None:
     used = 0
     for record in state.records(state.running):
         known = record.known
-        if known is None:
+        if known is None or state.may_have_more(record):
             return None
         most = known + lookahead + (extra if word == "known" else 0)
         if word == "full":

@@ -101,14 +101,15 @@ class Order(Rule):
 def passed_fits(rule: Rule, first: Request) -> bool | None:
     """Whether the request that is passed over fits now: seat and budget are there, blocks may not be."""
     state = rule.state
-    budget = state.budget_left()
-    if not rule.profile.batching.chunked_prefill and budget is not None:
-        known = first.known
-        if known is not None and known > budget:
-            return False
+    budget, known = state.budget_left(), first.known
+    whole = not rule.profile.batching.chunked_prefill and state.token_budget is not None
+    if whole and budget is not None and known is not None and known > budget:
+        return False
     if rule.profile.admission.test is None or rule.profile.limits.kv_blocks is None:
         return None
-    return blocks_fit(state, first, budget)
+    fitting = blocks_fit(state, first, budget)
+    # A prompt that must be computed whole needs the budget for it, and that is not known here.
+    return None if fitting and whole and (budget is None or known is None) else fitting
 
 
 def _shown(rule: Rule, record: Request) -> str:

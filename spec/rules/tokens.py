@@ -329,6 +329,11 @@ class Chunking(Rule):
     columns = ("start", "tokens", "prompt_tokens")
     source = "Orca (OSDI'22); vLLM classic scheduler, VL6"
 
+    @classmethod
+    def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
+        """n must be known."""
+        return _pass_needs(profile, columns, kinds)
+
     def before_schedule(self, event: Event, record: Request | None) -> None:
         """A pass that stops short of n is a chunk."""
         if record is None:
