@@ -368,10 +368,15 @@ class RateLimit(Rule):
         super().__init__(*args)
         self._accepted: dict[str | None, list[tuple[int, RequestId]]] = {}
         self._quota: dict[RequestId, tuple[int, int, int]] = {}
+        # Whether somebody may have been accepted whom nothing here counts: the counts are then least ones.
+        self._unsure = self.state.began_running
 
     def after_arrive(self, event: Event, record: Request | None) -> None:
         """Count who was accepted in the period before this arrival; it counts itself until refused."""
-        if record is None or record.arrived_ns is None:
+        if record is None:
+            return
+        if record.arrived_ns is None or record.tenant is None:
+            self._unsure = True
             return
         limits = self.profile.fairness.rate_limits or {}
         quota = limits.get(record.tenant or "", limits.get("*"))
@@ -392,8 +397,11 @@ class RateLimit(Rule):
         self._uncount(record, mine)
         if event.reason != "rate":
             return
-        self.checked += 1
         used, allowed, _ = found
+        if used < allowed and self._unsure:
+            self.skipped += 1
+            return
+        self.checked += 1
         if used < allowed:
             self.flag(
                 f"{record.id} is refused for its rate, with {used} of {allowed} requests of tenant "

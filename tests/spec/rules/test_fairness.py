@@ -190,10 +190,10 @@ TURNS = """
 
 @pytest.mark.parametrize(
     ("more", "prompt", "turns"),
-    [("", 1, 2), ("w_q=0", 1, 3), ("w_p=0", 1, 3), ("w_p=9", 1, 2), ("", 9, 7)],
+    [("", 1, 3), ("w_q=0", 1, 3), ("w_p=0", 1, 5), ("w_p=9", 1, 2), ("", 9, 7)],
 )
 def test_the_bound_is_two_u(judge, more: str, prompt: int, turns: int) -> None:
-    """U = max(w_p · longest input, w_q · N · b): the first turn beyond it is found, the one before is not."""
+    """U = max(w_p · longest input, w_q · (N · b + S)): the first turn beyond it is found, none before."""
     text = GAP.format(more=more, prompt=prompt)
     ends = "20 abort E operator\n20 abort G operator\nend"
 
@@ -215,7 +215,7 @@ def test_in_a_cut_trace_a_longer_input_may_still_come(judge) -> None:
     assert whole["fairness/service-gap"].verdict == "violates"
     assert cut["fairness/service-gap"].verdict == "open"
     assert (
-        judge(GAP.format(more="", prompt=1) + TURNS.format(last=12))["fairness/service-gap"].verdict
+        judge(GAP.format(more="", prompt=1) + TURNS.format(last=13))["fairness/service-gap"].verdict
         == "violates"
     )
 
