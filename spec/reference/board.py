@@ -5,7 +5,6 @@ what was done. No method asks whether it is wise or allowed; that is decide.py.
 """
 
 from collections import deque
-from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, NamedTuple
 
@@ -15,9 +14,9 @@ from batchspec.spec.policies import FairShares
 from batchspec.spec.rates import RateLimits
 from batchspec.spec.records import Record
 from batchspec.spec.reference.job import ENDED, PARKED, PREEMPTED, RUNNING, WAITING, Job
-from batchspec.spec.reference.pool import BlockPool, mix
 from batchspec.spec.reference.queue import WaitingQueue
 from batchspec.spec.reference.settings import UNBOUNDED, Settings
+from batchspec.spec.reference.tables import Tables
 from batchspec.spec.verdict import LEVELS
 
 
@@ -65,7 +64,8 @@ class Board:
         self.shares_tokens: Final = FairShares.of(profile) if settings.order == "fair" else None
         self.rates: Final = RateLimits.of(profile)
         self.queue: Final = WaitingQueue(profile, self.shares_tokens)
-        self.pool: Final = BlockPool(settings.total_blocks) if settings.total_blocks is not None else None
+        self.tables: Final = Tables(settings)
+        self.pool: Final = self.tables.pool
         self.step = 0
         self.now_ns = 0
         self.rows: list[Event] = []
@@ -74,7 +74,6 @@ class Board:
         self.arrivals = 0
         self.places = 0
         self.joins = 0
-        self.held = 0
         self.host_used = 0
         # Seats: free numbers, and those that come back in a later step.
         seated = settings.max_seqs < UNBOUNDED and not settings.per_step_cap
@@ -82,8 +81,6 @@ class Board:
         if self._slots:
             heapify(self._slots)
         self.late_seats: deque[tuple[int, int | None]] = deque()
-        self._late_blocks: deque[tuple[int, list[int]]] = deque()
-        self.late_blocks = 0
         self.unreleased: list[Job] = []
         # Responses that leave in the order of arrival, by ordinal; finished ones wait for earlier ones.
         self._undelivered: dict[int, Job] = {}
@@ -92,8 +89,6 @@ class Board:
         self.left = 0
         self.prefill_left = 0
         self.preempted_now: dict[RequestId, Job] = {}
-        self.fresh: dict[RequestId, list[int]] = {}
-        self._filled: dict[RequestId, tuple[Job, int, int]] = {}
         self.flight: deque[tuple[int, list[Member]]] = deque()
 
     # -- the step ----------------------------------------------------------------------------------
@@ -107,17 +102,12 @@ class Board:
         self.left = self.settings.budget
         self.prefill_left = self.settings.prefill_budget
         self.preempted_now = {}
-        self.fresh = {}
-        self._filled = {}
+        self.tables.open(step)
         while self.late_seats and self.late_seats[0][0] <= step:
             self._free_slot(self.late_seats.popleft()[1])
-        while self._late_blocks and self._late_blocks[0][0] <= step:
-            table = self._late_blocks.popleft()[1]
-            self.late_blocks -= len(table)
-            self._give_back(table)
         for job in self.unreleased:
             self._write("release", job, **self._returned(job))
-            self._give_back(job.table)
+            self.tables.give_back(job)
         self.unreleased.clear()
 
     def close(self) -> Event:
@@ -133,7 +123,7 @@ class Board:
             running=len(self.running),
             free_blocks=pool.free if pool else None,
             pinned_blocks=0 if pool else None,
-            shared_blocks=self.held - (pool.total - pool.free) if pool else None,
+            shared_blocks=self.tables.held - (pool.total - pool.free) if pool else None,
         )
         self.rows.append(row)
         return row
@@ -248,7 +238,7 @@ class Board:
         job.last_step = self.step
         job.slot = heappop(self._slots) if self._slots else None
         self.running[job.id] = job
-        granted = self._grant(job, joining.hits, joining.new_blocks)
+        granted = self.tables.grant(job, joining.hits, joining.new_blocks)
         self._write(
             kind,
             job,
@@ -256,7 +246,7 @@ class Board:
             cached=joining.cached,
             blocks=job.blocks if self.shows_blocks else None,
             block_ids=granted if self.shows_ids else None,
-            block_hashes=self._keys(job, 0, len(joining.hits)) if self._shows_keys else None,
+            block_hashes=self.tables.keys(job, 0, len(joining.hits)) if self._shows_keys else None,
         )
         if restored:
             self._transfer(job, "swap_in", restored)
@@ -266,8 +256,8 @@ class Board:
         start = job.computed
         end = start + tokens
         known = job.known
-        granted = self._grant(job, (), new_blocks) if new_blocks else ()
-        keys = self._fill(job, start, min(end, known)) if self.settings.shares else None
+        granted = self.tables.grant(job, (), new_blocks) if new_blocks else ()
+        keys = self.tables.fill(job, start, min(end, known)) if self.settings.shares else None
         emits = 1 + accepted if end >= known else 0
         self.members[job.id] = Member(job, start, tokens, drafts, emits, job.decodes)
         job.computed = end
@@ -314,8 +304,7 @@ class Board:
         if kept and self.shows_blocks:
             returned["blocks"] = victim.blocks
         if not kept:
-            self._give_back(victim.table)
-            self._emptied(victim)
+            self.tables.give_back(victim)
         del self.running[victim.id]
         self._leave_seat(victim, self.step + s.slot_lag)
         victim.state = PREEMPTED
@@ -330,8 +319,7 @@ class Board:
     def reclaim(self, job: Job) -> None:
         """Take the blocks that a preempted job kept."""
         self._write("release", job, **self._returned(job))
-        self._give_back(job.table)
-        self._emptied(job)
+        self.tables.give_back(job)
         job.kept = 0
 
     # -- results -----------------------------------------------------------------------------------
@@ -428,11 +416,10 @@ class Board:
             if s.block_lag == "release":
                 self.unreleased.append(job)
             else:
-                self._late_blocks.append((free_from + int(s.block_lag), job.table))
-                self.late_blocks += len(job.table)
+                self.tables.give_back_later(job, free_from + int(s.block_lag))
         else:
             columns = self._returned(job)
-            self._give_back(job.table)
+            self.tables.give_back(job)
         self._forget(job)
         return columns
 
@@ -452,10 +439,7 @@ class Board:
             job.in_flight -= 1
         if not member.decode:
             self.prefill_left += member.tokens
-        for block in self.fresh.pop(job.id, ()):
-            if self.pool is not None:
-                self.pool.forget(block)
-        self._filled.pop(job.id, None)
+        self.tables.unfill(job)
 
     def _leave_seat(self, job: Job, free_from: int) -> None:
         if free_from > self.step:
@@ -468,68 +452,12 @@ class Board:
         if slot is not None and self._slots is not None:
             heappush(self._slots, slot)
 
-    # -- blocks ------------------------------------------------------------------------------------
-
     @property
     def _shows_keys(self) -> bool:
         return self.shows_ids and self.settings.shares
-
-    def _grant(self, job: Job, hits: Iterable[int], new_blocks: int) -> tuple[int, ...]:
-        """Give blocks to a job: those taken over first, then new ones. The ids, in table order."""
-        if self.pool is None:
-            return ()
-        ids = list(hits)
-        self.pool.take_over(ids)
-        ids += self.pool.take(new_blocks)
-        job.table += ids
-        job.blocks += len(ids)
-        self.held += len(ids)
-        return tuple(ids)
-
-    def _give_back(self, table: list[int]) -> None:
-        if self.pool is not None:
-            self.pool.give_back(table)
-        self.held -= len(table)
 
     def _returned(self, job: Job) -> dict[str, Any]:
         """What a row says that returns every block of a job."""
         if not self.shows_blocks:
             return {}
         return {"blocks": 0, "block_ids": tuple(job.table) if self.shows_ids else None}
-
-    def _emptied(self, job: Job) -> None:
-        job.table = []
-        job.blocks = 0
-
-    def key(self, job: Job, index: int) -> int:
-        """The content key of a job's block: that of the prompt where it is known, else its own."""
-        return job.keys[index] if index < len(job.keys) else mix(-1 - job.number, index)
-
-    def _keys(self, job: Job, first: int, end: int) -> tuple[int, ...]:
-        return tuple(self.key(job, index) for index in range(first, end))
-
-    def _fill(self, job: Job, start: int, end: int) -> tuple[int, ...]:
-        """The keys of the blocks that positions [start, end) make full; others may find them now,
-        under `same_pass` at once and else when the step's results are in."""
-        size = self.settings.block_size
-        first, last = start // size, end // size
-        if first >= last:
-            return ()
-        if self.settings.same_pass:
-            self._publish(job, first, last)
-        else:
-            self._filled[job.id] = (job, first, last)
-        return self._keys(job, first, last)
-
-    def publish_filled(self) -> None:
-        """Make the content of the blocks that this step's pass filled known to all."""
-        for job, first, last in self._filled.values():
-            self._publish(job, first, last)
-
-    def _publish(self, job: Job, first: int, last: int) -> None:
-        if self.pool is None:
-            return
-        for index in range(first, last):
-            block = job.table[index]
-            if self.pool.publish(block, self.key(job, index)):
-                self.fresh.setdefault(job.id, []).append(block)

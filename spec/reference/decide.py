@@ -127,7 +127,7 @@ class Decisions:
         if pool is None:
             return True
         if job.blocks + grow > pool.total:
-            board.abort(job, "memory")
+            self._give_up(job)
             return False
         if s.keeps_blocks:
             self._reclaim(grow, job)
@@ -136,7 +136,7 @@ class Decisions:
         alone = len(board.running) == 1
         lag = s.block_lag if isinstance(s.block_lag, int) else 1
         waited = board.step - job.last_step
-        if grow <= pool.free + board.late_blocks and (alone or waited <= lag):
+        if grow <= pool.free + board.tables.late and (alone or waited <= lag):
             # What ended a moment ago is enough, once its lag has run out.
             board.skip(job, "memory")
             return False
@@ -187,6 +187,16 @@ class Decisions:
                 self._run_one(job, 0)
             denied = self.denied
 
+    def _give_up(self, job: Job) -> bool:
+        """End a request that memory keeps from going on: at most one in a step, for the others may
+        go on once it is gone. Another one is left out of the step instead."""
+        if self.gave_up:
+            self.board.skip(job, "memory")
+            return False
+        self.gave_up = True
+        self.board.abort(job, "memory")
+        return True
+
     def _settle_denied(self) -> None:
         """Where nobody is interrupted, those denied a block wait; if that lasts, one of them ends."""
         board = self.board
@@ -197,10 +207,10 @@ class Decisions:
         stuck = [job for job in denied if board.step - job.last_step > patience]
         if not board.members and not board.flight:
             stuck = stuck or denied
-        if stuck:
+        if stuck and not self.gave_up:
             last = max(stuck, key=lambda job: job.joined or 0)
             denied.remove(last)
-            board.abort(last, "memory")
+            self._give_up(last)
             self.denied = []
             for job in denied:
                 if self.settings.mixed or all(part.decode == job.decodes for part in board.members.values()):
@@ -275,11 +285,9 @@ class Decisions:
                 plan = plan_joining(board, job, self._held_back(job))
             if isinstance(plan, str):
                 if self._can_never_join(job):
-                    if self.gave_up:
-                        break
-                    self.gave_up = True
-                    board.abort(job, "memory")
-                    continue
+                    if self._give_up(job):
+                        continue
+                    break
                 if not self._may_pass(job, plan):
                     break
                 passed[job] = plan
@@ -318,7 +326,7 @@ class Decisions:
         board, s = self.board, self.settings
         level = urgency(job, s.profile)
         lesser = [other for other in board.running.values() if urgency(other, s.profile) > level]
-        if not lesser or any(self._lends(other) for other in lesser):
+        if not lesser or any(board.tables.lends(other) for other in lesser):
             return
         lacks = board.free_seats() < 1
         if board.pool is not None:
@@ -339,8 +347,3 @@ class Decisions:
             if victim is None:
                 return
             board.preempt(victim, job)
-
-    def _lends(self, job: Job) -> bool:
-        """Whether somebody took over a block that this job computes in this very pass."""
-        pool, fresh = self.board.pool, self.board.fresh.get(job.id, ())
-        return pool is not None and any(pool.owned(block) > 1 for block in fresh)

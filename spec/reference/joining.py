@@ -49,7 +49,7 @@ def find_hits(board: Board, job: Job, pool: BlockPool) -> list[int]:
     if not board.settings.shares or job.computed or job.kept:
         return []
     most = (job.known - 1) // board.settings.block_size
-    return pool.find(board.key(job, index) for index in range(most))
+    return pool.find(board.tables.key(job, index) for index in range(most))
 
 
 def blocks_wanted(board: Board, job: Job, cached: int, tokens: int) -> tuple[int, int]:

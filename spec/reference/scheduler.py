@@ -112,7 +112,7 @@ class ReferenceScheduler:
     def settles(self) -> bool:
         """Whether the mere passing of steps changes something: a result, seat or block comes back."""
         board = self._board
-        return bool(board.flight or board.unreleased or board.late_seats or board.late_blocks)
+        return bool(board.flight or board.unreleased or board.late_seats or board.tables.late)
 
     def is_live(self, request: RequestId) -> bool:
         """Whether a request has arrived and not ended, or is about to arrive."""
@@ -246,7 +246,7 @@ class ReferenceScheduler:
     def _results(self) -> None:
         board = self._board
         if self.settings.shares:
-            board.publish_filled()
+            board.tables.pass_over()
         members = list(board.members.values())
         if members:
             board.flight.append((board.step, members))
