@@ -392,7 +392,7 @@ class NeedlessWait(Rule):
         "does not stay waiting for K consecutive steps in which it is next and fits."
     )
     kind = "bounded"
-    premise = ("admission.work_conserving", "admission.order", "limits.max_seqs")
+    premise = ("batching.mode", "admission.work_conserving", "admission.order", "limits.max_seqs")
     source = "G6 work conservation; VTC (OSDI'24) §3; vLLM issue 31731"
 
     def __init__(self, *args: Any) -> None:

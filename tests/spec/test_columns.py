@@ -1,9 +1,9 @@
-"""The deletion law: what a trace does not say, no rule may assume.
+"""The deletion law: what a trace does not say, no rule may assume; what a profile leaves out, none may claim.
 
-A correct trace that says less is still a correct trace. Take any column out of it, or any one value: no
-rule may speak; some become not checkable, or skip. The traces are those of the reference scheduler in
-every mode, order, preemption, lag and speculation, at every level, and the passing examples.
-(The clean twins of the faults are put through the same in tests/scenarios.)
+A correct trace that says less is still a correct trace. Take any column out of it, or any one value, or
+any one claim: no rule may speak; some become not checkable, or skip. The traces are those of the
+reference scheduler in every mode, order, preemption, lag and speculation, at every level, and the passing
+examples. (The clean twins of the faults are put through the same in tests/scenarios.)
 """
 
 from functools import cache
@@ -20,7 +20,7 @@ from batchspec.replay.simulate import header_of
 from batchspec.spec.catalogue import RULES
 from batchspec.spec.events import COLUMNS, Event, column_of
 from batchspec.spec.examples import example
-from batchspec.spec.profile import Profile
+from batchspec.spec.profile import GROUPS, Profile
 from batchspec.spec.verdict import LEVELS, Report
 from batchspec.traces.header import Header
 from batchspec.traces.trace import Trace
@@ -36,6 +36,20 @@ MEANING = {
     "blocks": frozenset({"preempt", "finish", "abort", "release"}),
     "block_ids": frozenset({"preempt", "finish", "abort", "release"}),
 }
+
+
+# Claims that allow something: whoever leaves them out is held to the rule without the exception.
+EXCEPTIONS = frozenset(
+    {
+        "reuse.prefix",
+        "reuse.same_pass",
+        "reuse.ordered_passes",
+        "batching.lookahead",
+        "batching.preferred_sizes",
+        "batching.mixed",
+        "fairness.weights",
+    }
+)
 
 
 @cache
@@ -95,6 +109,33 @@ def test_nor_is_one_value(seed: int, level: str, random: Random) -> None:
     assert alarms(report) == []
 
 
+def options(profile: Profile) -> list[tuple[str, str]]:
+    """What a profile claims, less the claims with a stated default and those that allow something."""
+    return [
+        (group, name)
+        for group, table in profile.to_dict().items()
+        for name in table
+        if GROUPS[group].__dataclass_fields__[name].metadata["default"] is None
+        and f"{group}.{name}" not in EXCEPTIONS
+    ]
+
+
+def claiming_less(profile: Profile, group: str, name: str) -> Profile:
+    claims = profile.to_dict()
+    del claims[group][name]
+    return Profile.from_dict(claims)
+
+
+@given(st.integers(0, 10_000), st.sampled_from(LEVEL_NAMES), st.randoms(use_true_random=False))
+def test_nor_is_a_claim(seed: int, level: str, random: Random) -> None:
+    run, events, header = run_of(seed, level)
+    less = claiming_less(run.profile, *random.choice(options(run.profile)))
+
+    report = check(Trace.from_events(events, header), less)
+
+    assert alarms(report) == []
+
+
 def passing(rule: str) -> tuple[tuple[Event, ...], Header, Profile]:
     shown = example(rule)
     assert shown is not None
@@ -123,3 +164,14 @@ def test_a_column_that_a_rule_names_is_one_that_it_misses(rule: str) -> None:
         result = check(less, profile, rules=(rule,)).rules[0]
         assert result.verdict == "not checkable"
         assert column in result.missing
+
+
+@pytest.mark.parametrize("rule", SHOWN)
+def test_a_claim_that_a_rule_names_is_one_that_it_misses(rule: str) -> None:
+    events, header, profile = passing(rule)
+    for item in RULES[rule].premise:
+        group, _, name = item.partition("=")[0].partition(".")
+        less = claiming_less(profile, group, name)
+        result = check(Trace.from_events(events, header), less, rules=(rule,)).rules[0]
+        assert result.verdict == "not checkable"
+        assert item in result.missing

@@ -297,8 +297,8 @@ def test_a_lone_request_that_needs_one_block_more_ends_too(judge) -> None:
 # -- needless wait ---------------------------------------------------------------------------------
 
 WAITS = """
-    cfg order=fcfs misfit=stop work_conserving=true test=known chunked_prefill=true K={k}
-    cfg max_seqs=2 token_budget=8 kv_blocks=4 block_size=4 {more}
+    cfg batching.mode=continuous order=fcfs misfit=stop work_conserving=true test=known K={k}
+    cfg chunked_prefill=true max_seqs=2 token_budget=8 kv_blocks=4 block_size=4 {more}
     1 arrive R prompt=4 max=99
     1 admit R blocks=1
     1 schedule R start=0 tokens=4 blocks=1
