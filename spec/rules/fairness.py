@@ -134,12 +134,28 @@ class PriorityInversion(Rule):
         watermark: int = self.profile.value("admission.watermark_blocks")
         if least is not None and need + watermark <= least:
             return True
-        gain = [other.blocks for other in below]
-        if most is None or None in gain or not (state.has_blocks or state.has_ids):
+        gain = self._gain(below)
+        if most is None or gain is None:
             return False
         if len(below) == len(state.running):
             watermark = 0
-        return need + watermark <= most + sum(blocks or 0 for blocks in gain)
+        return need + watermark <= most + gain
+
+    def _gain(self, below: Sequence[Request]) -> int | None:
+        """Blocks that would come free if all of these went; None where that does not show."""
+        state = self.state
+        if state.shares:
+            if not state.has_ids:
+                return None
+            # A block comes free only where none of its owners stays.
+            names = {other.id for other in below}
+            tables = [state.tables.get(name, ()) for name in names]
+            blocks = {block for table in tables for block in table if block is not None}
+            return sum(1 for block in blocks if names.issuperset(state.owners.get(block, ())))
+        counts = [other.blocks for other in below]
+        if None in counts or not (state.has_blocks or state.has_ids):
+            return None
+        return sum(blocks or 0 for blocks in counts)
 
     def opened(self, event: Event) -> None:
         """The bound has run out."""

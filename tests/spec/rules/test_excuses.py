@@ -159,3 +159,23 @@ def test_the_newest_token_is_served_before_it_is_resident(judge) -> None:
 
     assert "fairness/service-gap" not in judge(trace(28)).broken
     assert "fairness/service-gap" in judge(trace(40)).broken
+
+
+def test_a_block_that_others_share_would_not_come_free(judge) -> None:
+    """H needs 6 blocks; L, less urgent, holds 5 of 8, but two of them with K, who is as urgent as H."""
+    text = PRIORITY.format(budget=64).split("1 arrive")[0] + "cfg prefix=true same_pass={same}\n"
+    text += "1 arrive K prompt=9 max=99 priority=0\n1 admit K cached=0 blocks=3 block_ids=0,1,2\n"
+    text += "1 schedule K start=0 tokens=9 blocks=3\n1 step\n"
+    text += "2 arrive L prompt=18 max=99 priority=5\n2 schedule K start=9 tokens=1 blocks=3\n"
+    text += "2 admit L cached={cached} blocks=5 block_ids={ids}\n"
+    text += "2 schedule L start={cached} tokens={tokens} blocks=5\n2 step\n"
+    text += "3 arrive H prompt=24 max=9 priority=0\n"
+    for step in range(3, 8):
+        text += f"{step} schedule K start={7 + step} tokens=1 blocks={3 if step < 5 else 4}"
+        text += " block_ids=7\n" if step == 5 else "\n"
+        text += f"{step} schedule L start={15 + step} tokens=1 blocks={5 if step < 5 else 6}"
+        text += " block_ids=6\n" if step == 5 else "\n"
+        text += f"{step} step\n"
+    shared = text.format(same="false", cached=8, tokens=10, ids="0,1,3,4,5")
+
+    assert "fairness/priority-inversion" not in judge(shared).broken
