@@ -11,6 +11,7 @@ from batchspec.replay.report.context import around
 from batchspec.replay.selection import chosen
 from batchspec.spec.catalogue import RULES
 from batchspec.spec.examples import example
+from batchspec.spec.sometimes import SOMETIMES
 
 
 def rules(
@@ -32,4 +33,4 @@ def rules(
         show(page)
         return
     wanted = RULES if name is None else chosen([name])
-    show(catalogue_page(RULES[rule] for rule in wanted))
+    show(catalogue_page((RULES[rule] for rule in wanted), tuple(SOMETIMES.values()) if name is None else ()))

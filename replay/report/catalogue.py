@@ -1,6 +1,6 @@
 """The catalogue of rules: a list, and one rule explained with a passing and a failing trace."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -13,6 +13,8 @@ from batchspec.spec.events import COLUMNS, KINDS
 from batchspec.spec.examples import Example
 from batchspec.spec.profile import Profile, option_says
 from batchspec.spec.rule import Rule
+from batchspec.spec.rules.requests import RECORD_RULES
+from batchspec.spec.sometimes import Sometimes
 from batchspec.spec.verdict import Finding
 
 _KINDS: Final = {
@@ -30,8 +32,8 @@ _LEVELS: Final = {
 }
 
 
-def catalogue_page(rules: Iterable[type[Rule]]) -> Page:
-    """What `batchspec rules` prints: every rule by family, with its statement."""
+def catalogue_page(rules: Iterable[type[Rule]], possible: Sequence[Sometimes] = ()) -> Page:
+    """What `batchspec rules` prints: every rule by family, with its statement, and what must be possible."""
     page = Page()
     ordered = list(rules)
     for family, members in groupby(ordered, key=lambda rule: rule.id.partition("/")[0]):
@@ -44,6 +46,12 @@ def catalogue_page(rules: Iterable[type[Rule]]) -> Page:
                 indent=2,
             )
             page.wrap(rule.sentence, indent=6)
+    if possible:
+        page.gap()
+        page.add(("sometimes", "bold"), ": what a scheduler with the claim must be able to come to")
+        for item in possible:
+            page.add(item.id, (f"  {', '.join(item.premise) or 'any profile'}", "dim"), indent=2)
+            page.wrap(item.sentence, indent=6)
     page.gap()
     page.add(f"{count(len(ordered), 'rule')}; `batchspec rules ID` explains one, with examples")
     return page
@@ -57,6 +65,8 @@ def rule_page(rule: type[Rule], example: Example | None = None) -> Page:
     page.gap()
     page.wrap(f"{rule.kind}: {_KINDS[rule.kind]}", indent=2, first="kind:     ")
     page.wrap(f"{rule.level}: {_LEVELS[rule.level]}", indent=2, first="level:    ")
+    if rule.id in RECORD_RULES:
+        page.wrap(f"L0: {_LEVELS['L0']}, as far as its times tell", indent=2, first=" " * 10)
     if rule.opt_in:
         page.wrap(f"only on request (--rule {rule.id})", indent=2, first="judged:   ")
     # Without any claim and any column `missing` says whatever else the rule asks for.

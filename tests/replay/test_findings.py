@@ -17,6 +17,7 @@ from batchspec.replay.report.page import Page
 from batchspec.replay.report.text import finding_lines
 from batchspec.spec.catalogue import RULES
 from batchspec.spec.examples import example
+from batchspec.spec.sometimes import SOMETIMES
 from batchspec.spec.verdict import Finding
 
 SHOWN = [rule for rule in RULES if example(rule) is not None]
@@ -96,6 +97,22 @@ def test_rules_id_shows_the_rule_its_examples_and_the_finding(
         assert all(f"    {line}" in said for text in shown for line in text.splitlines())
         assert finding.message in flat
         assert "what a check says of it" in said
+
+
+def test_the_list_ends_with_what_must_be_possible(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rules"]) == 0
+
+    said = capsys.readouterr().out
+    possible = " ".join(said[said.index("\nsometimes") :].split())
+    assert all(item.id in possible and item.sentence in possible for item in SOMETIMES.values())
+
+
+@pytest.mark.parametrize(("rule", "told"), [("fairness/overtaking", True), ("slots/reuse", False)])
+def test_rules_that_a_table_of_requests_can_put_to_the_test_say_so(
+    rule: str, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["rules", rule]) == 0
+    assert ("L0: a table of requests is enough" in capsys.readouterr().out) is told
 
 
 def test_a_rule_explained(capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion) -> None:
