@@ -398,10 +398,15 @@ class RateLimit(Rule):
         quota = limits.get(record.tenant or "", limits.get("*"))
         if quota is None:
             return
-        now = record.arrived_ns
-        times = [entry for entry in self._accepted.get(record.tenant, []) if entry[0] > now - quota["per_ns"]]
-        self._quota[record.id] = (len(times), quota["requests"], now - quota["per_ns"])
-        self._accepted[record.tenant] = [*times, (now, record.id)]
+        since = record.arrived_ns - quota["per_ns"]
+        accepted = self._accepted.get(record.tenant, [])
+        used = sum(1 for time, _ in accepted if time > since)
+        # Those who still wait for their verdict may need entries that are too old for this one.
+        undecided = (self._quota[name][2] for _, name in accepted if name in self._quota)
+        oldest = min(undecided, default=since)
+        kept = [entry for entry in accepted if entry[0] > min(oldest, since)]
+        self._quota[record.id] = (used, quota["requests"], since)
+        self._accepted[record.tenant] = [*kept, (record.arrived_ns, record.id)]
 
     def before_reject(self, event: Event, record: Request | None) -> None:
         """Refused: was the quota used up?"""

@@ -139,6 +139,8 @@ def test_a_request_refused_for_another_reason_uses_no_quota_up(judge) -> None:
     """Rules, rate-limit: only accepted requests count, also where both arrive before the refusal."""
     assert "fairness/rate-limit" not in judge(QUOTA + "1 reject A too_long\n1 admit B\n1 step").broken
     assert judge(QUOTA + "1 admit A\n1 admit B\n1 finish A stop\n1 step").broken == ["fairness/rate-limit"]
+    late = QUOTA + "1 arrive C prompt=1 max=1 tenant=a time_ns=115\n1 reject A too_long\n1 admit B\n"
+    assert "fairness/rate-limit" not in judge(late + "1 reject C rate\n1 step").broken
 
 
 def test_the_newest_token_is_served_before_it_is_resident(judge) -> None:
