@@ -47,9 +47,7 @@ def test_the_demo_prints_the_same_page_each_time(
     assert main(["check", "batchspec-demo/broken.parquet"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("torch", "said"), [(None, "as torch is not installed"), (object(), "the engine")]
-)
+@pytest.mark.parametrize(("torch", "said"), [(None, "as torch is not installed"), (object(), "the engine")])
 def test_the_demo_says_what_it_runs_on(
     torch: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
