@@ -349,10 +349,23 @@ class NoStall(Rule):
     columns = ("start", "tokens", "prompt_tokens")
     source = "Sarathi-Serve (OSDI'24) §4.2, SA4; vLLM issue 49097 (a running request jumped over)"
 
+    def __init__(self, *args: object) -> None:
+        """Nobody decodes yet."""
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._decoding: set[RequestId] = set()
+
     def closing(self, event: Event | None) -> None:
         """Who runs and is left out?"""
+        self._judge()
+        # The last token of a prompt may be a part of its own: after a pass that reached n comes a decode.
+        for request, part in self.state.members.items():
+            if part.reaches and request in self.state.running:
+                self._decoding.add(request)
+
+    def _judge(self) -> None:
         state = self.state
-        if not state.members or len(state.members) >= len(state.running):
+        # Members that have ended in this step do not stand for those that run on.
+        if not state.members or state.running.keys() <= state.members.keys():
             self.checked += len(state.members)
             return
         decodes: int | None = None
@@ -361,7 +374,7 @@ class NoStall(Rule):
             self.checked += 1
             if request in state.members or request in state.skips or request in state.admitted:
                 continue
-            if not record.prefilled or request in state.emitted:
+            if request not in self._decoding or not record.prefilled or request in state.emitted:
                 continue
             allowed, outputs = record.max_tokens, record.outputs
             if record.pending and (allowed is None or outputs is None or outputs + record.pending >= allowed):
@@ -377,6 +390,22 @@ class NoStall(Rule):
                 observed=f"{count(len(state.members), 'member')}; decodes use {decodes} of "
                 f"{state.token_budget} tokens",
             )
+
+    def after_live(self, event: Event, record: Request | None) -> None:
+        """One that has emitted and whose prefix is resident decodes."""
+        if record is not None and record.outputs and record.prefilled:
+            self._decoding.add(record.id)
+
+    def after_preempt(self, event: Event, record: Request | None) -> None:
+        """Its prefix is to be rebuilt, in parts of any length; one that was swapped out goes on."""
+        if record is None or not record.swapped:
+            self._decoding.discard(event.subject)
+
+    def after_finish(self, event: Event, record: Request | None) -> None:
+        """Forget it."""
+        self._decoding.discard(event.subject)
+
+    after_abort = after_finish
 
 
 class Mixed(Rule):

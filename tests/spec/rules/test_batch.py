@@ -347,6 +347,31 @@ def test_a_skip_row_says_why(judge, reason: str) -> None:
     assert judge(text)["batch/no-stall"].violations == 0
 
 
+def test_a_member_that_ends_does_not_stand_for_one_left_out(judge) -> None:
+    """Found by exploration: as many members as run on, but not the same ones."""
+    text = STALL.format(budget=8) + "2 schedule A start=4 tokens=1\n2 finish A stop\n2 step\n"
+
+    assert judge(text).of("batch/no-stall")[0].requests == ("B",)
+
+
+def test_the_last_token_of_a_prompt_is_no_decode(judge) -> None:
+    """Found by exploration: a part of one token is a decode only after a first output."""
+    text = """
+        cfg stall_free=true token_budget=4
+        1 arrive A prompt=4 max=2
+        1 arrive B prompt=9 max=2
+        1 admit A
+        1 schedule A start=0 tokens=3
+        1 admit B
+        1 schedule B start=0 tokens=1
+        1 step
+        2 schedule B start=1 tokens=4
+        2 step
+    """
+
+    assert judge(text)["batch/no-stall"].violations == 0
+
+
 def test_a_step_without_a_pass_stalls_nobody(judge) -> None:
     assert judge(STALL.format(budget=8) + "2 step\n")["batch/no-stall"].violations == 0
 
