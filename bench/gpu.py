@@ -183,7 +183,8 @@ def transformers() -> None:
     if importlib.util.find_spec("transformers") is None:
         print("transformers is not installed: the comparison with it is left out")
         return
-    from engine import ours, theirs  # bench/engine.py, beside this file
+    beside = importlib.import_module("engine")  # bench/engine.py, beside this file
+    ours, theirs = beside.ours, beside.theirs
 
     config = ModelConfig(
         vocab_size=32_000,
