@@ -21,7 +21,7 @@ from batchspec.spec.metrics import Distribution, Metrics, measure
 from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
 from batchspec.spec.verdict import Report
-from batchspec.traces.importers import ImportLog, by_name
+from batchspec.traces.importers import ImportLog, azure
 from batchspec.traces.reader import open_trace
 from batchspec.traces.recorder import Recorder
 from batchspec.traces.trace import Trace
@@ -43,9 +43,8 @@ class Run:
 
 def excerpt() -> list[Record]:
     """The requests of the Azure code trace that come with the package, prompts scaled down."""
-    importer = by_name("azure")
     with resources.as_file(resources.files("batchspec.replay.data") / "azure_code_2023.csv") as path:
-        records = list(importer.read(path, ImportLog(strict=True)))
+        records = list(azure.read(path, ImportLog(strict=True)))
     return [
         record._replace(prompt_tokens=max(1, (record.prompt_tokens or 0) // PROMPT_DIVISOR))
         for record in records

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from batchspec.spec.errors import TraceError
 from batchspec.spec.events import COLUMNS, Event
-from batchspec.traces.importers import IMPORTERS
+from batchspec.traces.importers import IMPORTERS, gives_events
 from batchspec.traces.normal import Place, check_events, no_nulls, normal
 from batchspec.traces.parts import MAGIC, Parts, find_parts, inspect
 from batchspec.traces.rows import tuples
@@ -53,9 +53,8 @@ def open_any(path: str | Path) -> Trace | RecordTable:
         return read_records(path)
     for importer in IMPORTERS.values():
         if importer.detect(start, path):
-            raise TraceError(
-                f"{name}: {importer.SAYS}: turn it into a workload first, with `batchspec import`"
-            )
+            kind = "trace" if gives_events(importer) else "workload"
+            raise TraceError(f"{name}: {importer.SAYS}: turn it into a {kind} first, with `batchspec import`")
     return parse_scenario(_text(path, name), name)
 
 

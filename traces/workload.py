@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -112,11 +112,14 @@ def read_records(path: str | Path) -> RecordTable:
     return RecordTable(parts.path, parts.header, _Files(parts))
 
 
-def write_records(path: str | Path, records: Iterable[Record], header: Header | None = None) -> int:
+def write_records(
+    path: str | Path, records: Iterable[Record], header: Header | Callable[[], Header] | None = None
+) -> int:
     """Write a request table as it streams by; `.csv` gives CSV, else Parquet. Returns the rows.
 
-    A CSV has no header and writes a list as numbers with spaces between. The file appears under
-    its name only when it is whole. Raises `TraceError` for a record the table cannot hold.
+    A header that is known only once the records are is given as a function. A CSV has no header and
+    writes a list as numbers with spaces between. The file appears under its name only when it is
+    whole. Raises `TraceError` for a record the table cannot hold.
     """
     path = Path(path)
     stream = iter(records)
@@ -136,7 +139,7 @@ def write_records(path: str | Path, records: Iterable[Record], header: Header | 
     except BaseException:
         writer.discard()
         raise
-    writer.close(header or Header(complete=True))
+    writer.close(header() if callable(header) else header or Header(complete=True))
     return writer.rows
 
 

@@ -21,7 +21,7 @@ from batchspec.spec.library import profile_names
 from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
 from batchspec.traces.header import Header
-from batchspec.traces.importers import IMPORTERS, ImportLog
+from batchspec.traces.importers import IMPORTERS, ImportLog, gives_records
 from batchspec.traces.reader import open_any
 from batchspec.traces.recorder import Recorder
 from batchspec.traces.textfile import head
@@ -95,7 +95,7 @@ def workload_of(path: Path) -> Iterator[Record]:
     if path.is_file():
         start = head(path)
         for importer in IMPORTERS.values():
-            if importer.detect(start, path):
+            if importer.detect(start, path) and gives_records(importer):
                 return importer.read(path, ImportLog())
     table = open_any(path)
     if not isinstance(table, RecordTable):

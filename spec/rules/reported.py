@@ -18,8 +18,10 @@ class StatsAgree(Rule):
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
-        """Something must be reported."""
-        return () if {"waiting", "running", "free_blocks"} & columns else ("running",)
+        """Something must be reported, and who joins be told: the log of an engine's counters does not say."""
+        if not {"waiting", "running", "free_blocks"} & columns:
+            return ("running",)
+        return () if kinds & {"admit", "live"} else ("admit",)
 
     def closing(self, event: Event | None) -> None:
         """Compare at each step row."""

@@ -6,7 +6,7 @@ import pytest
 
 from batchspec.spec.errors import TraceError
 from batchspec.spec.records import Record
-from batchspec.traces.importers import IMPORTERS, ImportLog, azure, by_name, detect
+from batchspec.traces.importers import ImportLog, azure, detect
 
 DATA = Path(__file__).parents[2] / "data"
 HEAD = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
@@ -87,18 +87,3 @@ def test_a_file_of_other_columns_is_refused(tmp_path):
         list(azure.read(path, ImportLog()))
     with pytest.raises(TraceError, match="format not recognised"):
         detect(path)
-
-
-def test_every_importer_is_found_by_its_name():
-    for name, importer in IMPORTERS.items():
-        assert by_name(name) is importer
-        assert name == importer.NAME
-        assert importer.SAYS
-        assert importer.header(DATA).clock
-    with pytest.raises(TraceError, match="did you mean 'azure'"):
-        by_name("azur")
-
-
-def test_a_missing_source_is_one_line(tmp_path):
-    with pytest.raises(TraceError, match="No such file"):
-        detect(tmp_path / "nothing.csv")

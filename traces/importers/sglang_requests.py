@@ -1,0 +1,93 @@
+"""SGLang's request log (`--log-requests --log-requests-format json`): JSON behind a `[time]` in each line.
+
+| field | meaning | record |
+| --- | --- | --- |
+| `event` | `request.received` or `request.finished`; lines of other kinds are counted | |
+| `rid` | id | `request` |
+| `timestamp` | when the line was written, local time | `arrival_ns` of a request without an end |
+| `obj.sampling_params.max_new_tokens` | most output tokens | `max_tokens` |
+| `out.meta_info` | as in `sglang_meta` | as there |
+
+A request that was received and not finished keeps its id and its limit, and arrives when its line was
+written, on the scale of the first finished request; it has no lengths, which is noted. Requests are put
+in the order of arrival.
+
+Source: https://github.com/sgl-project/sglang (Apache-2.0), the request logger.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from batchspec.spec.errors import TraceError
+from batchspec.spec.records import Record
+from batchspec.traces.header import Header
+from batchspec.traces.importers import sglang_meta
+from batchspec.traces.importers.fields import Unusable, mapping, maybe_count, word
+from batchspec.traces.importers.jsontext import parsed
+from batchspec.traces.importers.log import ImportLog
+from batchspec.traces.importers.stream import by_arrival, filled_lines, from_first, kept
+from batchspec.traces.importers.times import date
+
+NAME: Final = "sglang-requests"
+SAYS: Final = "SGLang request log (JSON in log lines)"
+MOST_OPEN: Final = 1_000_000
+"""Most requests that are received and not finished."""
+
+
+def detect(head: bytes, path: Path) -> bool:
+    """True for a log with a line that says that a request was received or finished."""
+    return b'"event": "request.received"' in head or b'"event": "request.finished"' in head
+
+
+def header(path: Path) -> Header:
+    """What the resulting table says about itself."""
+    return Header(producer_name="sglang", clock="wall")
+
+
+def read(path: Path, log: ImportLog) -> Iterator[Record]:
+    """The requests in the order of arrival."""
+    received: dict[str, tuple[int, int | None]] = {}
+    # What the clock of the lines is ahead of the clock of the records: the first differs by its zone.
+    ahead: int | None = None
+
+    def made(index: int, text: str) -> Record | None:
+        nonlocal ahead
+        at = text.find("{")
+        event = text.find('"event": "request.')
+        if at < 0 or event < at:
+            log.note("lines about something else")
+            return None
+        row = parsed(text[at:])
+        what, identity = row.get("event"), word(row.get("rid"), "rid")
+        parameters = mapping(mapping(row.get("obj"), "obj").get("sampling_params"), "sampling_params")
+        written = date(row.get("timestamp"))
+        if what == "request.received":
+            if written is None:
+                raise Unusable("a timestamp that is not a time")
+            if len(received) >= MOST_OPEN:
+                raise TraceError(f"{log.where}: more than {MOST_OPEN} requests received and not finished")
+            received[identity] = (written, maybe_count(parameters.get("max_new_tokens"), "max_new_tokens"))
+            return None
+        if what != "request.finished":
+            log.note("lines about something else")
+            return None
+        begun = received.pop(identity, None)
+        meta = mapping(mapping(row.get("out"), "out").get("meta_info"), "meta_info")
+        record = sglang_meta.record(meta, parameters)
+        if ahead is None and begun is not None:
+            ahead = round((begun[0] - record.arrival_ns) / _QUARTER) * _QUARTER
+        return record
+
+    def all_of_them() -> Iterator[Record]:
+        yield from kept(filled_lines(path), made, log, path)
+        for identity, (written, most) in received.items():
+            log.note("requests that were not finished: without lengths")
+            log.kept += 1
+            yield Record(identity, written - (ahead or 0), max_tokens=most)
+
+    return from_first(by_arrival(all_of_them(), log), log)
+
+
+_QUARTER: Final = 900 * 1_000_000_000
+"""Zones differ by quarters of an hour."""
