@@ -209,7 +209,7 @@ def _phases(random: Random, batching: dict[str, Any], claims: dict[str, Any]) ->
     if kind < 0.15:
         batching["prefill_first"] = True
         batching["mixed"] = random.random() < 0.5
-        claims["patience"]["rules"]["liveness/starved-member"] = 1000
+        claims["patience"]["rules"]["liveness/starved-member"] = 16
     elif kind < 0.5:
         batching["stall_free"] = True
     if random.random() < 0.15:

@@ -23,6 +23,12 @@ from batchspec.traces.trace import Trace
 
 DEFAULT_COST: Final = CostModel()
 _CANCEL, _READY = "cancel", "ready"
+_TOIL: Final = frozenset(
+    {"admit", "resume", "preempt", "schedule", "skip", "release", "dispatch", "complete", "step"}
+    | {"transfer_begin", "transfer_end"}
+)
+"""Steps with no other row bring nobody further, unless a token comes out."""
+_CHECKED_EVERY: Final = 4096
 _IDLE: Final = frozenset({"arrive", "cancel", "park", "ready", "skip", "step"})
 """A step with no other row changes nothing: the next one would do as little."""
 
@@ -99,6 +105,7 @@ def _run(
 ) -> Iterator[Event]:
     now = 0
     news = _News(records, speed, aborts, parks)
+    watch = _Watch()
     while True:
         news.tell(scheduler, now)
         if scheduler.idle:
@@ -110,6 +117,7 @@ def _run(
         rows = scheduler.step(now)
         yield from rows
         now = scheduler.now_ns
+        watch.over(scheduler, rows)
         settled = settled and not scheduler.settles
         if scheduler.idle or not settled or not _IDLE.issuperset(row.event for row in rows):
             continue
@@ -118,6 +126,25 @@ def _run(
         if not times:
             raise SpecError(f"step {rows[0].step}: live requests can neither run nor wait for anything")
         now = max(now, min(times))
+
+
+class _Watch:
+    """Ends a run that gets nowhere: some claims together let requests interrupt each other for ever."""
+
+    def __init__(self) -> None:
+        self._emitted = -1
+        self._steps = 0
+
+    def over(self, scheduler: ReferenceScheduler, rows: list[Event]) -> None:
+        """A step is over. Raises `SpecError` after many steps without a token, an arrival or an end."""
+        self._steps += 1
+        if scheduler.emitted != self._emitted or not _TOIL.issuperset(row.event for row in rows):
+            self._emitted, self._steps = scheduler.emitted, 0
+        elif self._steps % _CHECKED_EVERY == 0 and self._steps > 8 * scheduler.known_tokens:
+            raise SpecError(
+                f"step {rows[0].step}: no output token in {self._steps} steps; under these claims requests "
+                f"interrupt each other for ever (give more limits.kv_blocks, or set admission.test to known)"
+            )
 
 
 class _News:

@@ -75,6 +75,7 @@ class Board:
         self.places = 0
         self.joins = 0
         self.host_used = 0
+        self.emitted = 0
         # Seats: free numbers, and those that come back in a later step.
         seated = settings.max_seqs < UNBOUNDED and not settings.per_step_cap
         self._slots: list[int] | None = list(range(settings.max_seqs)) if seated else None
@@ -332,6 +333,7 @@ class Board:
         emitted = min(member.emits, job.target - job.outputs)
         job.in_flight -= 1
         job.outputs += emitted
+        self.emitted += emitted
         if member.drafts and job.state == RUNNING:
             job.computed -= member.drafts + 1 - emitted
         if self.shares_tokens is not None:

@@ -42,12 +42,14 @@ class Decisions:
                 self._settle_denied()
             else:
                 self._admit(batch_size(board))
-        elif s.prefill_first:
+        elif s.prefill_first and not self._starves():
             self._prefill_first()
         else:
-            self._run(self._in_turn())
+            turn = self._in_turn()
+            self._run(turn if s.mixed else [job for job in turn if job.decodes] or turn)
             self._settle_denied()
-            self._admit_if_allowed()
+            if s.mixed or not board.members:
+                self._admit_if_allowed()
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -232,6 +234,11 @@ class Decisions:
         if self.settings.mixed or not board.members:
             # What the decodes left: fewer tokens, so perhaps fewer blocks for the next one.
             self._admit_if_allowed()
+
+    def _starves(self) -> bool:
+        """Whether prompts have kept a decode from running for as long as the profile allows."""
+        board, bound = self.board, self.settings.starves_for
+        return any(job.decodes and board.step - job.last_step >= bound for job in board.running.values())
 
     def _held_back(self, job: Job) -> int:
         """Blocks that the decodes of this step will need, where they are served after a joining job."""

@@ -129,6 +129,16 @@ class ReferenceScheduler:
         """The time of the last step's results."""
         return self._board.now_ns
 
+    @property
+    def emitted(self) -> int:
+        """Output tokens of all requests so far."""
+        return self._board.emitted
+
+    @property
+    def known_tokens(self) -> int:
+        """Prompts and outputs of all live requests together: what may have to be computed (again)."""
+        return sum(job.known for job in self._board.jobs.values())
+
     def wake_ns(self) -> int | None:
         """The next moment at which a step may do more without any news; None where there is none."""
         board = self._board

@@ -58,6 +58,8 @@ class Settings:
     conserves: bool
     in_order: bool
     patience: int
+    starves_for: int
+    """Steps for which prompts may keep a decode from running, where prefill goes first."""
 
     @property
     def predicts(self) -> bool:
@@ -114,6 +116,7 @@ class Settings:
             conserves=bool(admission.work_conserving),
             in_order=profile.fairness.delivery == "arrival",
             patience=profile.value("patience.K"),
+            starves_for=(profile.patience.rules or {}).get("liveness/starved-member", 64),
         )
         _refuse_contradictions(settings)
         return settings

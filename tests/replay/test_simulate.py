@@ -18,7 +18,7 @@ from batchspec.spec.library import load_profile, profile_names
 from batchspec.spec.metrics import measure
 from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
-from batchspec.spec.reference import StepShape
+from batchspec.spec.reference import ReferenceScheduler, StepShape
 
 LEVELS = ("L1", "L2", "L3", "L4")
 MODES = ("static", "dynamic", "continuous")
@@ -189,6 +189,14 @@ def test_records_out_of_order_and_bad_options_are_refused() -> None:
         simulate([], Profile(), speed=0)
     with pytest.raises(SpecError, match="prompt_tokens must be at least 1, not None"):
         list(simulate([Record("A", 0)], Profile()))
+
+
+def test_a_run_that_gets_nowhere_ends_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler whose outputs never come, as a livelock would have it."""
+    monkeypatch.setattr(ReferenceScheduler, "emitted", property(lambda self: 0))
+    monkeypatch.setattr(ReferenceScheduler, "known_tokens", property(lambda self: 10))
+    with pytest.raises(SpecError, match=r"no output token in 4096 steps; .* \(give more limits\.kv_blocks"):
+        list(simulate([Record("A", 0, 1, 50_000)], one_seat(), cost=TEN))
 
 
 def test_no_request_no_step() -> None:

@@ -149,6 +149,18 @@ def test_prefill_first_keeps_the_phases_apart() -> None:
     ]
 
 
+@pytest.mark.parametrize("mixed", [True, False])
+def test_prompts_keep_a_decode_from_running_only_as_long_as_the_profile_allows(mixed: bool) -> None:
+    claims = profile(
+        limits={"max_seqs": 2, "token_budget": 1},
+        batching={"prefill_first": True, "mixed": mixed},
+        patience={"rules": {"liveness/starved-member": 5}},
+    )
+    events = run(ReferenceScheduler(claims), request("A", 1, 4), request("B", 100, 1))
+    served = [e.step for e in events if e.event == "schedule" and e.request == "A"]
+    assert served == [1, 6, 11, 16], "B is admitted in step 2 and has the budget to itself"
+
+
 # -- orders and misfits ----------------------------------------------------------------------------
 
 
