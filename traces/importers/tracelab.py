@@ -54,7 +54,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
         for item in items(row.get("timing_events"), "timing_events"):
             event = mapping(item, "timing_events")
             kind, time = event.get("event_type"), date(event.get("timestamp"))
-            if kind in INPUTS or kind in OUTPUTS:
+            if isinstance(kind, str) and (kind in INPUTS or kind in OUTPUTS):
                 if time is None:
                     raise Unusable("a timestamp that is not a time")
                 (ins if kind in INPUTS else outs).append(time)
