@@ -154,7 +154,7 @@ class FairShares:
 
     def copy(self) -> "FairShares":
         """The same counters and queue, to try out what a few admissions would do to the order."""
-        other = FairShares(self.w_p, self.w_q, self.weights, self.lift)
+        other = type(self)(self.w_p, self.w_q, self.weights, self.lift)
         other.counters, other.queued = dict(self.counters), dict(self.queued)
         other.last_left, other._emitted = self.last_left, dict(self._emitted)
         return other
