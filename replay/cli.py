@@ -16,6 +16,7 @@ import typer
 from batchspec.replay import console
 from batchspec.replay.commands.check import check
 from batchspec.replay.commands.demo import demo
+from batchspec.replay.commands.explore import explore
 from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.info import info
 from batchspec.replay.commands.profiles import profiles
@@ -44,6 +45,7 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     record: "The engine over a workload, as a trace.",
     simulate: "The reference scheduler over a workload, as a trace.",
     import_: "Production records into a workload.",
+    explore: "Every state of a small configuration.",
     info: "What a trace holds, and what can be judged.",
     rules: "The rules, and one explained.",
     profiles: "What each engine family promises.",

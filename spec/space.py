@@ -30,7 +30,6 @@ from itertools import combinations
 from typing import Final
 
 from batchspec.spec import actions
-from batchspec.spec.errors import ProfileError
 from batchspec.spec.events import Event
 from batchspec.spec.frame import NOBODY, Frame, Job, Press, freeze_shares, thaw_shares
 from batchspec.spec.line import Line, blocks_fit, never_fits
@@ -38,6 +37,7 @@ from batchspec.spec.model import PREEMPTED, RUNNING, WAITING, Request, State
 from batchspec.spec.need import blocks_for, need_tokens
 from batchspec.spec.policies import FairShares, urgency, victim_of
 from batchspec.spec.profile import Profile, parse_need
+from batchspec.spec.scope import refuse_unmodelled
 
 Rows = tuple[Event, ...]
 
@@ -67,7 +67,7 @@ class Space:
         watches: frozenset[str] = frozenset(),
     ) -> None:
         """Raises `ProfileError` for a claim that this model does not have."""
-        _refuse_unmodelled(profile)
+        refuse_unmodelled(profile)
         self.profile = profile
         self.jobs = tuple(jobs)
         self.stops, self.aborts, self.eager, self.symmetry = stops, aborts, eager, symmetry
@@ -79,14 +79,13 @@ class Space:
         self.budget: int = limits.token_budget or 0
         self.chunked = batching.chunked_prefill is not False
         self.stall_free = bool(batching.stall_free)
-        self.preempts = preemption.mode or "recompute"
+        self.preempts = preemption.mode or "none"
         self.apart = preemption.admit_in_same_step is False
-        self.order = profile.admission.order or "fcfs"
         self.skips = profile.admission.misfit == "skip"
-        self.test = profile.admission.test or "step"
+        self.test = profile.admission.test or ""
         self.reserve = profile.admission.reserve or "step"
         self.owes = eager or bool(profile.admission.work_conserving)
-        self.fresh_shares = self.shares_of(profile) if self.order == "fair" else None
+        self.fresh_shares = self.shares_of(profile) if profile.admission.order == "fair" else None
 
     # -- guards ------------------------------------------------------------------------------------
 
@@ -464,35 +463,3 @@ def _finish(record: Request, reason: str) -> Event:
 
 def _abort(record: Request, reason: str) -> Event:
     return Event(1, "abort", record.id, blocks=0, output_tokens=record.outputs, reason=reason)
-
-
-_MODELLED: Final = {
-    "batching.mode": ("static", "continuous"),
-    "batching.mixed": (True,),
-    "batching.prefill_first": (False,),
-    "batching.lookahead": (0,),
-    "limits.seqs_cap": ("resident",),
-    "preemption.keeps_blocks": (False,),
-    "preemption.headroom_blocks": (0,),
-    "reuse.slot_lag": (0,),
-    "reuse.block_lag": (0,),
-    "reuse.depth": (1,),
-    "reuse.overlap_member": (0,),
-    "reuse.prefix": (False,),
-}
-
-
-def _refuse_unmodelled(profile: Profile) -> None:
-    """The model has one device pass a step, whole requests, and no shared blocks."""
-    for option, values in _MODELLED.items():
-        claim = profile.claim(option)
-        if claim is not None and claim not in values:
-            raise ProfileError(f"explore has no model of {option} = {claim}; leave it out or set {values[0]}")
-    for option in ("max_seqs", "token_budget", "kv_blocks", "block_size"):
-        if getattr(profile.limits, option) is None:
-            raise ProfileError(f"explore needs limits.{option}: every size must be known")
-    for need in (profile.admission.test, profile.admission.reserve):
-        if need in ("ratio", "peak"):
-            raise ProfileError(f"explore has no predictions, which {need} needs; use step, known or full")
-    if profile.preemption.victim == "newest-denied":
-        raise ProfileError("explore has no model of preemption.victim = newest-denied")

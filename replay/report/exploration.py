@@ -1,0 +1,61 @@
+"""An exploration as a page: counts, verdicts, and the shortest way to what is wrong, as a scenario."""
+
+from collections.abc import Iterable, Iterator
+
+from batchspec.replay.report.page import Page, count
+from batchspec.replay.timeline import collect, timeline_page
+from batchspec.spec.events import Event
+from batchspec.spec.explore import Exploration
+from batchspec.spec.space import Space
+from batchspec.traces.header import Header
+from batchspec.traces.scenario import format_scenario
+
+
+def exploration_page(space: Space, found: Exploration) -> Page:
+    """Verdict first, then the counts, then each thing that is wrong with its path."""
+    page = Page()
+    verdict = ("holds", "green") if found.holds else ("fails", "red")
+    what = "the policy's own choices" if space.eager else "every interleaving that the rules allow"
+    page.add(verdict, f": {what}, {count(len(space.jobs), 'request')} (profile {space.profile.name})")
+    cut = "" if found.whole else "; CUT at the limit of states, so nothing is proved"
+    page.add(
+        f"{count(found.states, 'state')}, {count(found.transitions, 'transition')}, depth {found.depth}{cut}"
+    )
+    seen = [name for name, reached in found.reached.items() if reached]
+    unseen = [name for name, reached in found.reached.items() if not reached]
+    page.wrap(", ".join(seen) or "nothing", first="reached:      ")
+    if unseen:
+        page.wrap(", ".join(unseen), first="not reached:  ")
+    for title, events, round_ in _wrong(found):
+        page.gap()
+        page.add((title, "bold"))
+        rows = [*events, *round_]
+        picture = timeline_page(collect(rows, 0))
+        page.lines += picture.lines[:-1]  # the last one speaks of findings, and nobody looked for any
+        page.add("as a scenario:")
+        page.lines += [[(line, "")] for line in scenario_of(space, rows).splitlines()]
+    return page
+
+
+def _wrong(found: Exploration) -> Iterator[tuple[str, tuple[Event, ...], tuple[Event, ...]]]:
+    for broken in found.broken:
+        yield f"{broken.invariant.id} breaks: {broken.invariant.sentence}", broken.path, ()
+    for path in found.stuck:
+        yield "stuck: somebody lives, and nothing can be done", path, ()
+    for livelock in found.livelocks[:1]:
+        others = len(found.livelocks) - 1
+        more = f" (and {count(others, 'other')})" if others else ""
+        step = livelock.cycle[0].step
+        yield f"livelock: from step {step} on it goes round for ever{more}", livelock.path, livelock.cycle
+
+
+def counterexample(space: Space, found: Exploration) -> str | None:
+    """The first thing that is wrong as a scenario, or None."""
+    for _, events, round_ in _wrong(found):
+        return scenario_of(space, [*events, *round_])
+    return None
+
+
+def scenario_of(space: Space, events: Iterable[Event]) -> str:
+    """A path as a scenario that `batchspec check` takes, with the claims under which it was found."""
+    return format_scenario(events, Header(config=space.profile.to_dict(), complete=False))

@@ -1,0 +1,99 @@
+"""`batchspec explore`: what it prints, what it writes, and how it answers a request it cannot take."""
+
+from pathlib import Path
+
+import networkx as nx
+import pytest
+
+from batchspec.replay.checker import check
+from batchspec.replay.cli import main
+from batchspec.replay.report.exploration import counterexample, exploration_page
+from batchspec.spec.explore import explore
+from batchspec.spec.frame import Job
+from batchspec.spec.model import Request
+from batchspec.spec.policies import urgency
+from batchspec.spec.profile import Profile
+from batchspec.spec.space import Space
+from batchspec.traces.scenario import parse_scenario
+
+SMALL = ["--max-seqs", "2", "--token-budget", "4", "--kv-blocks", "3", "--block-size", "2"]
+TWO = ["--request", "3:2", "--request", "2:3"]
+
+
+def test_a_profile_that_holds(capsys):
+    assert main(["explore", *TWO, *SMALL]) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        "holds: every interleaving that the rules allow, 2 requests (profile vllm-v1)",
+        "167 states, 344 transitions, depth 15",
+        "reached:      runs together, leaves early, finishes, recomputes, comes back",
+    ]
+
+
+@pytest.mark.parametrize("name", ["states.graphml", "states.dot"])
+def test_the_graph_of_states_is_written(name, tmp_path: Path, capsys):
+    path = tmp_path / name
+
+    assert main(["explore", *TWO, *SMALL, "--graph", str(path)]) == 0
+
+    if path.suffix == ".graphml":
+        assert nx.read_graphml(path).number_of_nodes() == 167
+    else:
+        assert path.read_text().count(" -> ") == 344
+
+
+def test_a_search_that_is_cut_proves_nothing(capsys):
+    assert main(["explore", *TWO, *SMALL, "--most", "20"]) == 0
+    assert "CUT at the limit of states, so nothing is proved" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([*TWO], "explore needs limits.max_seqs"),
+        ([*SMALL], "--request"),
+        (["--request", "3", *SMALL], "--request 3: write PROMPT:MAX"),
+        (["--request", "0:1", *SMALL], "--request 0:1: write PROMPT:MAX"),
+        ([*TWO, *SMALL, "--graph", "states.png"], "written as .graphml or .dot, not .png"),
+        ([*TWO, *SMALL, "--profile", "vllm-v1-async"], "no model of reuse.slot_lag = 1"),
+        ([*TWO, *SMALL, "--profile", "fastserve"], "explore needs a claim for"),
+    ],
+)
+def test_what_cannot_be_explored_is_one_line(arguments, says, capsys):
+    assert main(["explore", *arguments]) == 2
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert says in err
+    assert err.count("\n") == 1
+
+
+class Equals(Space):
+    """Must fail: a request that waits may take the place of one that is as urgent."""
+
+    def more_urgent(self, waiting: Request, running: Request) -> bool:
+        return urgency(waiting, self.profile) <= urgency(running, self.profile)
+
+
+def test_a_counterexample_reads_as_a_picture_and_is_a_scenario(snapshot):
+    profile = Profile.from_dict(
+        {
+            "name": "equals",
+            "limits": {"max_seqs": 1, "token_budget": 2, "kv_blocks": 4, "block_size": 1},
+            "admission": {"order": "priority", "urgent": "low", "misfit": "stop", "test": "step"},
+            "preemption": {
+                "mode": "recompute",
+                "victim": "least-urgent",
+                "resume": "arrival",
+                "for_waiting": True,
+                "admit_in_same_step": True,
+            },
+        }
+    )
+    space = Equals(profile, [Job(3, 1), Job(3, 1)], eager=True)
+    found = explore(space)
+
+    assert exploration_page(space, found).text() == snapshot
+    trace = parse_scenario(counterexample(space, found) or "")
+    report = check(trace, Profile.from_dict(trace.header.config))
+    assert "preemption/cause" in {finding.rule for finding in report.findings}
