@@ -20,6 +20,7 @@ from batchspec.replay.commands.explore import explore
 from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.info import info
 from batchspec.replay.commands.profiles import profiles
+from batchspec.replay.commands.prove import prove
 from batchspec.replay.commands.record import record
 from batchspec.replay.commands.rules import rules
 from batchspec.replay.commands.simulate import simulate
@@ -46,6 +47,7 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     simulate: "The reference scheduler over a workload, as a trace.",
     import_: "Production records into a workload.",
     explore: "Every state of a small configuration.",
+    prove: "The invariants of the spec, for every size.",
     info: "What a trace holds, and what can be judged.",
     rules: "The rules, and one explained.",
     profiles: "What each engine family promises.",

@@ -1,0 +1,35 @@
+"""`batchspec prove`: the invariants of the spec for every size, by induction."""
+
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from batchspec.replay import console
+from batchspec.replay.progress import bar, counted
+from batchspec.replay.report.proofs import proofs_page
+from batchspec.spec.errors import SpecError
+
+
+def prove(
+    requests: Annotated[
+        int, typer.Option(metavar="N", help="For up to so many requests; every other size is open.")
+    ] = 16,
+) -> None:
+    """Prove the safety rules of memory, slots, batch and tokens for every size, with the solver z3.
+
+    Each invariant holds at the start, and each action keeps it: so it holds for ever. A step that leads out
+    of one is printed as a scenario, with exit status 1. Needs the extra `prove`.
+
+    Example:  batchspec prove --requests 8
+    """
+    if find_spec("z3") is None:
+        raise SpecError("prove needs the solver z3: install batchspec[prove]")
+    # Only here: the solver takes a while to load, and nothing else needs it.
+    from batchspec.spec.prove import prove as proved
+
+    with bar("proving") as shown:
+        proofs = list(counted(proved(requests), shown))
+    console.show(proofs_page(proofs, requests))
+    if not all(proof.kept for proof in proofs):
+        raise typer.Exit(console.VIOLATES)

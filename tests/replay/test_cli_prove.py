@@ -1,0 +1,48 @@
+"""`batchspec prove`: what it prints, and how it says that the solver is missing."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from batchspec.replay.cli import main
+from batchspec.replay.commands import prove as command
+from batchspec.replay.report.proofs import proofs_page
+from batchspec.spec.induction import CLAIMS, MOVES
+
+solver = pytest.mark.skipif(find_spec("z3") is None, reason="needs the extra prove")
+
+
+@solver
+def test_every_rule_has_its_line(capsys):
+    assert main(["prove", "--requests", "2"]) == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith("proved: up to 2 requests, every size, any number of steps\n")
+    assert [line.split()[1] for line in out.splitlines() if line.startswith("inductive")] == list(CLAIMS)
+    assert "memory/exclusive            block ids: the model counts blocks" in out
+
+
+@solver
+def test_a_step_that_leads_out_is_a_scenario():
+    from batchspec.spec.prove import prove
+
+    alone = {"memory/coverage": CLAIMS["memory/coverage"]}
+    text = proofs_page(prove(1, claims=alone, moves={"join": MOVES["join"]}), 1).text()
+
+    assert text.startswith("not proved: up to 1 request")
+    assert "memory/coverage holds before join and not after it:" in text
+    assert "1 live A waiting" in text
+    assert "1 admit A" in text
+
+
+def test_without_the_solver_it_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+
+    assert main(["prove"]) == 2
+    assert capsys.readouterr().err == "batchspec: prove needs the solver z3: install batchspec[prove]\n"
+
+
+@solver
+def test_a_number_of_requests_that_makes_no_sense(capsys):
+    assert main(["prove", "--requests", "0"]) == 2
+    assert "1 to 64 requests, not 0" in capsys.readouterr().err
