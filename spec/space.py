@@ -32,6 +32,7 @@ from typing import Final
 from batchspec.spec import actions
 from batchspec.spec.events import Event
 from batchspec.spec.frame import NOBODY, Frame, Job, Press, freeze_shares, thaw_shares
+from batchspec.spec.induction import Sizes
 from batchspec.spec.line import Line, blocks_fit, never_fits
 from batchspec.spec.model import PREEMPTED, RUNNING, WAITING, Request, State
 from batchspec.spec.need import blocks_for, need_tokens
@@ -105,6 +106,17 @@ class Space:
         else:
             yield from self._decisions(state, frame)
         yield from self._ends_of_step(state, frame)
+
+    def sizes(self) -> Sizes:
+        """The sizes of the core model of the same configuration; without a host limit all positions fit."""
+        prompt = tuple(job.prompt for job in self.jobs)
+        most = tuple(job.max_tokens for job in self.jobs)
+        limits = self.profile.limits
+        need = sum(blocks_for(p + m, self.size) for p, m in zip(prompt, most, strict=True))
+        host = need if limits.host_blocks is None else limits.host_blocks
+        if self.preempts != "swap":
+            host = 0
+        return Sizes(self.blocks, self.size, limits.max_seqs, self.budget, host, prompt, most)
 
     def shares_of(self, profile: Profile) -> FairShares:
         """The counters of order `fair`."""

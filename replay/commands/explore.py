@@ -16,6 +16,7 @@ from batchspec.spec.explore import MOST_STATES
 from batchspec.spec.explore import explore as explored
 from batchspec.spec.frame import Job
 from batchspec.spec.profile import Profile
+from batchspec.spec.promela import promela, tla
 from batchspec.spec.space import Space
 
 _MOST_JOBS = 26
@@ -59,6 +60,10 @@ def explore(
     graph: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the graph of states (.graphml or .dot).")
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the core model, for spin (.pml) or in TLA+ (.tla)."),
+    ] = None,
     scenario: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the first counterexample as a scenario.")
     ] = None,
@@ -73,6 +78,8 @@ def explore(
     """
     if graph is not None:
         graph_kind(Path(graph))
+    if model is not None and Path(model).suffix not in (".pml", ".tla"):
+        raise ProfileError(f"{model}: a model is written as .pml (spin) or .tla (TLA+)")
     sizes = zip(_SIZES, (max_seqs, token_budget, kv_blocks, block_size), strict=True)
     claims = named_profile(profile)
     if config is not None:
@@ -80,6 +87,9 @@ def explore(
     given: dict[str, Any] = {"limits": {name: size for name, size in sizes if size is not None}}
     claims = claims.merged(Profile.from_dict(given, "options"))
     space = Space(claims, jobs_of(request), stops=stops, aborts=aborts, eager=eager, symmetry=symmetry)
+    if model is not None:
+        text = promela(space.sizes()) if model.endswith(".pml") else tla(space.sizes(), Path(model).stem)
+        Path(model).write_text(text, encoding="utf-8")
     with bar("exploring") as shown:
         progress = None if shown is None else shown.to
         found = explored(space, most=most, graph=graph is not None, progress=progress)

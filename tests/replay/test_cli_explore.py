@@ -97,3 +97,15 @@ def test_a_counterexample_reads_as_a_picture_and_is_a_scenario(snapshot):
     trace = parse_scenario(counterexample(space, found) or "")
     report = check(trace, Profile.from_dict(trace.header.config))
     assert "preemption/cause" in {finding.rule for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("core.pml", "byte where[2];"), ("core.tla", "---- MODULE core ----")]
+)
+def test_the_core_model_is_written(name, begins, tmp_path: Path, capsys):
+    path = tmp_path / name
+
+    assert main(["explore", *TWO, *SMALL, "--model", str(path)]) == 0
+    assert path.read_text().startswith(begins)
+    assert main(["explore", *TWO, *SMALL, "--model", str(tmp_path / "core.txt")]) == 2
+    assert "written as .pml (spin) or .tla (TLA+)" in capsys.readouterr().err
