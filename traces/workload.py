@@ -23,6 +23,7 @@ from batchspec.traces.textfile import csv_rows
 from batchspec.traces.writer import OPEN_SUFFIX, Writer, cannot_write
 
 ROWS_PER_GROUP: Final = 65_536
+ROWS_PER_PIECE: Final = 8_192
 _INT: Final = re.compile(r"-?[0-9]{1,19}")
 _ID: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
@@ -132,15 +133,23 @@ def write_records(
     writer = Writer(path, schema)
     try:
         rows = chain(first, stream)
-        while chunk := list(islice(rows, ROWS_PER_GROUP)):
-            batch = batch_of(chunk, schema, writer.rows, name)
-            _checked(dict(zip(RECORD_COLUMNS, batch.columns, strict=True)), id_type, Place(name, writer.rows))
-            writer.append(batch)
+        while pieces := list(_pieces(islice(rows, ROWS_PER_GROUP), schema, writer.rows, name)):
+            group = pa.Table.from_batches(pieces).combine_chunks().to_batches(ROWS_PER_GROUP)[0]
+            _checked(dict(zip(RECORD_COLUMNS, group.columns, strict=True)), id_type, Place(name, writer.rows))
+            writer.append(group)
+        said = header() if callable(header) else header or Header(complete=True)
     except BaseException:
         writer.discard()
         raise
-    writer.close(header() if callable(header) else header or Header(complete=True))
+    writer.close(said)
     return writer.rows
+
+
+def _pieces(rows: Iterator[Record], schema: pa.Schema, first: int, name: str) -> Iterator[pa.RecordBatch]:
+    """A row group in pieces: of rows with long lists, few are held as Python objects at a time."""
+    while chunk := list(islice(rows, ROWS_PER_PIECE)):
+        yield batch_of(chunk, schema, first, name)
+        first += len(chunk)
 
 
 def _checked(columns: dict[str, pa.Array], id_type: IdType | None, place: Place) -> dict[str, pa.Array]:

@@ -25,7 +25,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.importers.fields import Unusable, count, items, mapping, maybe_word, word
 from batchspec.traces.importers.jsontext import keys_of, parsed
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, filled_lines, from_first, kept
+from batchspec.traces.importers.stream import by_arrival, filled_lines, kept
 from batchspec.traces.importers.times import date, nanoseconds
 from batchspec.traces.text import one_line
 
@@ -63,7 +63,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             status=None if call.get("result") == "Success" else "error",
         )
 
-    return from_first(by_arrival(kept(_calls(path, log), made, log, path), log), log)
+    return by_arrival(kept(_calls(path, log), made, log, path), log, since_first=True)
 
 
 def _calls(path: Path, log: ImportLog) -> Iterator[tuple[int, tuple[str | None, Any]]]:

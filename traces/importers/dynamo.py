@@ -35,7 +35,7 @@ from batchspec.traces.importers.blocks import prefix
 from batchspec.traces.importers.fields import Unusable, count, mapping, maybe_word, some, word
 from batchspec.traces.importers.jsontext import json_lines, keys_of, parsed
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, filled_lines, from_first
+from batchspec.traces.importers.stream import by_arrival, filled_lines
 from batchspec.traces.importers.times import nanoseconds
 
 NAME: Final = "dynamo"
@@ -98,7 +98,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             prefix_hashes=None if hashes is None or block is None else prefix(hashes, prompt, block, log),
         )
 
-    return from_first(by_arrival(json_lines(path, made, log), log), log)
+    return by_arrival(json_lines(path, made, log), log, since_first=True)
 
 
 def _block(path: Path) -> int | None:

@@ -12,6 +12,7 @@ MAX_WORD: Final = 4096
 
 MAX_COUNT: Final = 2**31 - 1
 
+_WHOLE: Final = frozenset({int})
 _COUNT: Final = re.compile(r"[0-9]{1,10}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,30}(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?")
 
@@ -49,7 +50,9 @@ def maybe_count(value: object, name: str) -> int | None:
 
 def number(value: object, name: str) -> int | Decimal:
     """A number, or its digits as a text, exactly as written."""
-    if type(value) is int or (isinstance(value, Decimal) and value.is_finite()):
+    if type(value) is int:
+        return value
+    if isinstance(value, Decimal) and value.is_finite():
         return value
     if isinstance(value, float) and math.isfinite(value):
         return Decimal(repr(value))
@@ -83,12 +86,11 @@ def keys(value: object, name: str) -> tuple[int, ...]:
     if not isinstance(value, list):
         missing(value, name)
         raise Unusable(f"{name} is no list")
-    if float in map(type, value) or bool in map(type, value):
+    if not _WHOLE.issuperset(map(type, value)):
         raise Unusable(f"{name} holds something that is no whole number")
     try:
+        # The quickest way to ask whether each fits.
         array("q", value)
-    except TypeError:
-        raise Unusable(f"{name} holds something that is no whole number") from None
     except OverflowError:
         return _wrapped(value, name)
     return tuple(value)

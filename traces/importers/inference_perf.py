@@ -26,7 +26,7 @@ from batchspec.traces.importers import otel
 from batchspec.traces.importers.fields import Unusable, mapping
 from batchspec.traces.importers.jsontext import document, keys_of
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first, kept
+from batchspec.traces.importers.stream import by_arrival, kept
 from batchspec.traces.importers.times import date
 from batchspec.traces.text import one_line
 
@@ -65,4 +65,4 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             log.note("spans without token counts: their requests have no lengths")
         return record
 
-    return from_first(by_arrival(kept(((0, span) for span in spans), made, log, path), log), log)
+    return by_arrival(kept(((0, span) for span in spans), made, log, path), log, since_first=True)

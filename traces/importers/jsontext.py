@@ -6,11 +6,11 @@ anything is built: a line by the reader of lines, a document and a value here.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from batchspec.spec.errors import TraceError
 from batchspec.spec.records import Record
@@ -38,14 +38,17 @@ def _refused(word: str) -> float:
     raise ValueError(f"{word} is not JSON")
 
 
-_DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_constant=_refused)
+# What `raw_decode` calls, without its detour: a value and the place behind it, or StopIteration.
+_Scan = Callable[[str, int], tuple[Any, int]]
+_exactly: Final[_Scan] = cast(Any, json.JSONDecoder(parse_float=Decimal, parse_constant=_refused)).scan_once
 # Where a document is mostly numbers whose last digits do not matter, floats take a quarter of the memory.
-_FLOATS: Final = json.JSONDecoder(parse_constant=_refused)
+_nearly: Final[_Scan] = cast(Any, json.JSONDecoder(parse_constant=_refused)).scan_once
+_NO_JSON: Final = (ValueError, ArithmeticError, StopIteration)
 
 
 def parsed(text: str) -> dict[str, Any]:
     """The JSON object that a line is. Raises `Unusable`."""
-    value = _decoded(_DECODER, text)
+    value = _decoded(_exactly, text)
     if not isinstance(value, dict):
         raise Unusable("not a JSON object")
     return value
@@ -79,7 +82,7 @@ def document(path: Path, floats: bool = False) -> dict[str, Any]:
         if size > MAX_DOCUMENT or values > MAX_VALUES:
             raise TraceError(f"{name}: too large for a document that is read whole; split it")
     try:
-        value = _decoded(_FLOATS if floats else _DECODER, "".join(pieces))
+        value = _decoded(_nearly if floats else _exactly, "".join(pieces))
     except Unusable as problem:
         raise TraceError(f"{name}: {problem}") from None
     if not isinstance(value, dict):
@@ -141,8 +144,8 @@ def keys_of(head: bytes) -> frozenset[str]:
 
 def _first(text: str, at: int) -> tuple[dict[str, Any] | None, int]:
     try:
-        value, end = _DECODER.raw_decode(text, at)
-    except (ValueError, ArithmeticError, RecursionError):
+        value, end = _exactly(text, at)
+    except (*_NO_JSON, RecursionError):
         return None, 0
     return value, end
 
@@ -152,10 +155,14 @@ def _after_space(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _decoded(decoder: json.JSONDecoder, text: str) -> Any:
+def _decoded(scan: _Scan, text: str) -> Any:
+    text = text.strip()
     try:
-        return decoder.decode(text)
+        value, end = scan(text, 0)
     except RecursionError:
         raise Unusable("nested too deeply") from None
-    except (ValueError, ArithmeticError):
-        raise Unusable("not JSON, or a line that breaks off") from None
+    except _NO_JSON:
+        end = -1
+    if end != len(text):
+        raise Unusable("not JSON, or a line that breaks off")
+    return value

@@ -26,7 +26,7 @@ from batchspec.spec.records import Record
 from batchspec.traces.header import Header
 from batchspec.traces.importers.fields import Unusable, count, maybe_word, word
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, filled_lines, from_first, kept
+from batchspec.traces.importers.stream import by_arrival, filled_lines, kept
 from batchspec.traces.importers.times import date, nanoseconds
 
 NAME: Final = "lightllm"
@@ -74,4 +74,4 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             finish_ns=arrival + total,
         )
 
-    return from_first(by_arrival(kept(filled_lines(path), made, log, path), log), log)
+    return by_arrival(kept(filled_lines(path), made, log, path), log, since_first=True)

@@ -26,7 +26,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.importers.fields import Unusable, count, mapping, maybe_word, word
 from batchspec.traces.importers.jsontext import json_lines, keys_of
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first
+from batchspec.traces.importers.stream import by_arrival
 from batchspec.traces.importers.times import date, nanoseconds
 
 NAME: Final = "litellm"
@@ -73,7 +73,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             status="error" if failed else None,
         )
 
-    return from_first(by_arrival(json_lines(path, made, log), log), log)
+    return by_arrival(json_lines(path, made, log), log, since_first=True)
 
 
 def _time(row: Mapping[str, Any], name: str) -> int | None:

@@ -39,7 +39,7 @@ from batchspec.traces.importers.fields import (
 )
 from batchspec.traces.importers.jsontext import keys_of, values
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first, kept
+from batchspec.traces.importers.stream import by_arrival, kept
 from batchspec.traces.importers.times import LARGEST, nanoseconds
 
 NAME: Final = "otel"
@@ -88,7 +88,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             failed,
         )
 
-    return from_first(by_arrival(kept(_spans(path, log), made, log, path), log), log)
+    return by_arrival(kept(_spans(path, log), made, log, path), log, since_first=True)
 
 
 def request(attributes: Mapping[str, Any], start: int, end: int, span: object, failed: bool) -> Record:

@@ -27,7 +27,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.importers.fields import Unusable, count, mapping, maybe_count, word
 from batchspec.traces.importers.jsontext import json_lines, keys_of, nested
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first
+from batchspec.traces.importers.stream import by_arrival
 from batchspec.traces.importers.times import date
 
 NAME: Final = "sagemaker"
@@ -63,7 +63,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             maybe_count(asked.get("max_tokens"), "max_tokens"),
         )
 
-    return from_first(by_arrival(json_lines(path, made, log), log), log)
+    return by_arrival(json_lines(path, made, log), log, since_first=True)
 
 
 def _data(captured: Mapping[str, Any], name: str) -> dict[str, Any]:

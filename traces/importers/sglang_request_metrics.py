@@ -22,7 +22,7 @@ from batchspec.traces.importers import sglang_meta
 from batchspec.traces.importers.fields import mapping
 from batchspec.traces.importers.jsontext import json_lines, keys_of, nested
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first
+from batchspec.traces.importers.stream import by_arrival
 
 NAME: Final = "sglang-request-metrics"
 SAYS: Final = "SGLang request metrics (JSON lines)"
@@ -46,4 +46,4 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
         parameters = {} if asked is None else nested(asked, "request_parameters")
         return sglang_meta.record(row, mapping(parameters.get("sampling_params"), "sampling_params"))
 
-    return from_first(by_arrival(json_lines(path, made, log), log), log)
+    return by_arrival(json_lines(path, made, log), log, since_first=True)

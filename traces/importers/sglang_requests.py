@@ -26,7 +26,7 @@ from batchspec.traces.importers import sglang_meta
 from batchspec.traces.importers.fields import Unusable, mapping, maybe_count, word
 from batchspec.traces.importers.jsontext import parsed
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, filled_lines, from_first, kept
+from batchspec.traces.importers.stream import by_arrival, filled_lines, kept
 from batchspec.traces.importers.times import date
 
 NAME: Final = "sglang-requests"
@@ -86,7 +86,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             log.kept += 1
             yield Record(identity, written - (ahead or 0), max_tokens=most)
 
-    return from_first(by_arrival(all_of_them(), log), log)
+    return by_arrival(all_of_them(), log, since_first=True)
 
 
 _QUARTER: Final = 900 * 1_000_000_000

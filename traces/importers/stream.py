@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from batchspec.spec.errors import TraceError
 from batchspec.spec.records import RECORD_COLUMNS, Record
@@ -26,7 +27,7 @@ UNSERVED: Final = frozenset({"rejected", "error"})
 """What `status` says of a request that was refused, or that failed on the way. One that ended as it
 should is `stop` or `length`, one whose client went away `abort`; null where the source does not tell."""
 
-_CHUNK: Final = 65_536
+_CHUNK: Final = 8_192
 _TIMES: Final = ("arrival_ns", "admitted_ns", "first_token_ns", "finish_ns")
 
 T = TypeVar("T")
@@ -72,8 +73,11 @@ def filled_lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text
 
 
-def by_arrival(records: Iterator[Record], log: ImportLog) -> Iterator[Record]:
-    """Records in the order of arrival, for logs that are written as requests end. Ties keep their order."""
+def by_arrival(records: Iterator[Record], log: ImportLog, *, since_first: bool = False) -> Iterator[Record]:
+    """Records in the order of arrival, for logs that are written as requests end. Ties keep their order.
+
+    With `since_first` their times are those of a wall clock, and are counted from the first arrival.
+    """
     first = list(islice(records, 1))
     if not first:
         return
@@ -88,35 +92,25 @@ def by_arrival(records: Iterator[Record], log: ImportLog) -> Iterator[Record]:
         if rows > MOST_SORTED:
             raise TraceError(f"{log.place}: more than {MOST_SORTED} requests to put in order; split the file")
     table = pa.Table.from_batches(batches, schema).combine_chunks()
+    del batches, chunk
     arrivals = table.column("arrival_ns").to_numpy()
     order = np.argsort(arrivals, kind="stable")
-    if ties := int(np.count_nonzero(np.diff(arrivals[order]) == 0)):
-        log.line = 0
+    ties = int(np.count_nonzero(np.diff(arrivals[order]) == 0))
+    log.line = 0
+    if ties:
         log.note("requests that share their arrival with another; these keep the order of the file", ties)
-    del batches, chunk
+    origin = int(arrivals[order[0]]) if since_first else 0
+    if since_first:
+        log.started_at = iso(origin)
     for at in range(0, rows, _CHUNK):
         part = table.take(pa.array(order[at : at + _CHUNK]))
-        columns = {
-            name: normal(name, part.column(name).combine_chunks(), id_type, Place(log.place, at))
-            for name in RECORD_COLUMNS
-        }
+        columns = {}
+        for name in RECORD_COLUMNS:
+            values = part.column(name).combine_chunks()
+            if origin and name in _TIMES:
+                values = pc.subtract(values, origin)
+            columns[name] = normal(name, values, id_type, Place(log.place, at))
         yield from tuples(Record, RECORD_COLUMNS, columns, part.num_rows)
-
-
-def from_first(records: Iterator[Record], log: ImportLog) -> Iterator[Record]:
-    """Records of a wall clock, in order, with all times counted from the first arrival."""
-    origin = None
-    for record in records:
-        if origin is None:
-            origin = record.arrival_ns
-            log.started_at = iso(origin)
-        yield shifted(record, -origin)
-
-
-def shifted(record: Record, nanos: int) -> Record:
-    """The record with all its times moved by `nanos`."""
-    moved = {name: time + nanos for name in _TIMES if (time := getattr(record, name)) is not None}
-    return record._replace(**moved)
 
 
 def runnable(records: Iterator[Record], log: ImportLog) -> Iterator[Record]:

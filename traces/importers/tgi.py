@@ -26,7 +26,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.importers.fields import MAX_COUNT, Unusable, mapping
 from batchspec.traces.importers.jsontext import json_lines, keys_of
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first
+from batchspec.traces.importers.stream import by_arrival
 from batchspec.traces.importers.times import date, duration
 
 NAME: Final = "tgi"
@@ -68,7 +68,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             finish_ns=end,
         )
 
-    return from_first(by_arrival(json_lines(path, made, log), log), log)
+    return by_arrival(json_lines(path, made, log), log, since_first=True)
 
 
 def _tokens(inference: int, each: object, log: ImportLog) -> int | None:

@@ -8,8 +8,8 @@ from typing import Final
 
 from batchspec.traces.importers.fields import Unusable, number
 
-UNITS: Final = {"s": 9, "ms": 6, "us": 3, "µs": 3, "μs": 3, "ns": 0}
-"""Powers of ten of a nanosecond in each unit (micro with either sign)."""
+UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 1000, "µs": 1000, "μs": 1000, "ns": 1}
+"""Nanoseconds of each unit (micro with either sign)."""
 
 LARGEST: Final = 2**62
 """Largest time in nanoseconds (146 years), so that sums of two still fit 64 bits."""
@@ -48,13 +48,9 @@ def nanoseconds(value: object, unit: str, name: str) -> int:
     """A number of `unit`s as nanoseconds, rounded to the nearest. Raises `Unusable` below zero."""
     known = number(value, name)
     # A number of any length can be written; it is bounded before it is multiplied out.
-    if not isinstance(known, int):
-        if known.adjusted() > 19:
-            raise Unusable(f"{name} is too large for a time")
-        known = known.scaleb(UNITS[unit])
-        nanos = int(known.to_integral_value())
-    else:
-        nanos = known * 10 ** UNITS[unit]
+    if not isinstance(known, int) and known.adjusted() > 19:
+        raise Unusable(f"{name} is too large for a time")
+    nanos = round(known * UNITS[unit])
     if nanos < 0:
         raise Unusable(f"{name} is below zero")
     if nanos > LARGEST:

@@ -26,7 +26,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.importers.fields import Unusable, items, mapping, some, word
 from batchspec.traces.importers.jsontext import json_lines, keys_of
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first
+from batchspec.traces.importers.stream import by_arrival
 from batchspec.traces.importers.times import date
 
 NAME: Final = "tracelab"
@@ -72,4 +72,4 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             finish_ns=max(outs),
         )
 
-    return from_first(by_arrival(json_lines(path, made, log), log), log)
+    return by_arrival(json_lines(path, made, log), log, since_first=True)

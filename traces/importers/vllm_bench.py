@@ -27,7 +27,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.importers.fields import Unusable, count, items, number
 from batchspec.traces.importers.jsontext import document, keys_of
 from batchspec.traces.importers.log import ImportLog
-from batchspec.traces.importers.stream import by_arrival, from_first, kept
+from batchspec.traces.importers.stream import by_arrival, kept
 from batchspec.traces.importers.times import nanoseconds
 from batchspec.traces.text import one_line
 
@@ -78,7 +78,7 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
             index, start, prompt, output, first_token_ns=first, finish_ns=_end(result, row, start, first)
         )
 
-    return from_first(by_arrival(kept(((0, row) for row in range(rows)), made, log, path), log), log)
+    return by_arrival(kept(((0, row) for row in range(rows)), made, log, path), log, since_first=True)
 
 
 def _end(result: dict[str, Any], row: int, start: int, first: int) -> int:
