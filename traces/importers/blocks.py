@@ -24,6 +24,6 @@ def prefix(value: object, prompt: int, block: int, log: ImportLog) -> tuple[int,
 
 def only(row: Mapping[str, Any], known: frozenset[str], log: ImportLog) -> None:
     """Leave out, and say so, each field that the format does not have."""
-    if not row.keys() <= known:
+    if len(row) > len(known) or not row.keys() <= known:
         for name in sorted(row.keys() - known):
             log.lose(f"field {shown(name)}, which this format does not have")

@@ -47,16 +47,14 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
     """The requests in file order. Raises `TraceError` for a row that arrives before the one above."""
 
     def made(index: int, row: dict[str, Any]) -> Record:
-        only(row, FIELDS, log)
         hashes = row.get("hash_ids")
         missing(hashes, "hash_ids")
         prompt = some(row.get("input_length"), "input_length")
-        return Record(
-            index,
-            nanoseconds(row.get("timestamp"), "ms", "timestamp"),
-            prompt,
-            some(row.get("output_length"), "output_length"),
-            prefix_hashes=prefix(hashes, prompt, BLOCK, log),
-        )
+        arrival = nanoseconds(row.get("timestamp"), "ms", "timestamp")
+        output = some(row.get("output_length"), "output_length")
+        # All four are there, so a fifth would be unknown.
+        if len(row) > len(FIELDS):
+            only(row, FIELDS, log)
+        return Record(index, arrival, prompt, output, prefix_hashes=prefix(hashes, prompt, BLOCK, log))
 
     return json_lines(path, made, log, ordered="timestamp")

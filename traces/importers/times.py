@@ -46,7 +46,7 @@ def date(text: object, utc: bool = False) -> int | None:
 
 def nanoseconds(value: object, unit: str, name: str) -> int:
     """A number of `unit`s as nanoseconds, rounded to the nearest. Raises `Unusable` below zero."""
-    known = number(value, name)
+    known = value if type(value) is int else number(value, name)
     # A number of any length can be written; it is bounded before it is multiplied out.
     if not isinstance(known, int) and known.adjusted() > 19:
         raise Unusable(f"{name} is too large for a time")

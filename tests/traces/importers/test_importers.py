@@ -162,6 +162,15 @@ def test_a_file_without_rows_is_refused(name, tmp_path):
     assert str(caught.value).isprintable()
 
 
+def test_the_page_of_formats_lists_each_of_them():
+    page = (DATA.parents[1] / "docs/importers.md").read_text()
+    requests, _, traces = page.partition("\n## Traces")
+    for importer in IMPORTERS.values():
+        row = f"| `{importer.NAME}` | {importer.SAYS} |"
+        assert row in (traces if gives_events(importer) else requests)
+    assert page.count("\n| `") == len(IMPORTERS) + 2
+
+
 # -- the command -----------------------------------------------------------------------------------
 
 
