@@ -1,0 +1,317 @@
+"""The closed loop: a scheduler under test, a stand-in for the model, and the trace of both.
+
+The stand-in computes nothing. Each output token is scripted by the request and its place in the
+output, as with a model that is asked greedily: what is computed again comes out the same. One
+iteration of the loop is one step of the trace:
+
+    arrivals, cancels -> plan -> cancels while the pass runs -> commit of the oldest plan -> step row
+
+With `depth` 2 and more, that many plans are under way before the oldest one is committed.
+"""
+
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from batchspec.replay.harness import (
+    Capabilities,
+    HarnessError,
+    Outcome,
+    Plan,
+    Refused,
+    Request,
+    Results,
+    Scheduler,
+)
+from batchspec.spec.events import Event, RequestId
+from batchspec.spec.profile import Profile
+from batchspec.spec.reference.pool import mix
+from batchspec.traces.header import Header
+from batchspec.traces.trace import Trace
+
+STEP_NS: Final = 10
+"""What an iteration takes on the virtual clock."""
+
+STALL_STEPS: Final = 200
+"""Iterations without a token, an end or news after which a run is over: it would go on for ever."""
+
+MAX_STEPS: Final = 50_000
+_COUNTERS: Final = ("free_blocks", "waiting", "running", "pinned_blocks", "shared_blocks")
+_PLANNED: Final = frozenset(
+    {"preempt", "admit", "resume", "reject", "park", "ready", "skip", "schedule", "release", "take", "give"}
+    | {"transfer_begin", "transfer_end", "abort", "finish", "output"}
+)
+_ENDS: Final = frozenset({"finish", "abort", "reject"})
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A request and what becomes of it: it emits `outputs` tokens, then stops by itself or at its limit.
+
+    `outputs` below `request.max_tokens` ends with the stop token. `abort_ns` after its arrival its client
+    ends it, `abort_in_flight` says whether between plan and commit. `accept` of the drafts proposed at
+    each decode hold.
+    """
+
+    request: Request
+    outputs: int
+    abort_ns: int | None = None
+    abort_in_flight: bool = False
+    accept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a run came to: its trace, and why it ended where not all requests did.
+
+    `crash` is the one line about an exception of the scheduler under test, `stalled` that nothing
+    happened for many iterations, `unfinished` the requests that were still live.
+    """
+
+    trace: Trace
+    steps: int
+    unfinished: tuple[RequestId, ...] = ()
+    crash: str | None = None
+    stalled: bool = False
+
+
+@dataclass(slots=True)
+class _Live:
+    """The stand-in's view of a live request. `computed` positions, `emitted` and `flying` tokens."""
+
+    script: Script
+    computed: int = 0
+    emitted: int = 0
+    flying: int = 0
+    epoch: int = 0
+
+    @property
+    def known(self) -> int:
+        return len(self.script.request.prompt) + self.emitted + self.flying
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A pass whose results are not known yet. `emits`: request -> (epoch, first output index, tokens)."""
+
+    step: int
+    plan: Plan
+    emits: dict[RequestId, tuple[int, int, int]] = field(default_factory=dict)
+
+
+def drive(
+    scheduler: Scheduler,
+    scripts: Iterable[Script],
+    profile: Profile,
+    *,
+    step_ns: int = STEP_NS,
+    stall_steps: int = STALL_STEPS,
+    max_steps: int = MAX_STEPS,
+) -> Run:
+    """Serve `scripts` (in order of arrival) until all have ended or nothing goes on, and record it.
+
+    The trace's header carries the profile, so it can be checked on its own. An exception of the
+    scheduler ends the run and is told in `crash`. Raises `HarnessError` for rows that are no answer.
+    """
+    loop = _Loop(scheduler, scripts, step_ns)
+    crash = None
+    stalled = False
+    try:
+        while loop.busy and loop.step < max_steps:
+            loop.iterate()
+            if loop.quiet >= stall_steps and not loop.coming:
+                stalled = True
+                break
+    except HarnessError:
+        raise
+    except Exception as error:  # the scheduler under test is somebody else's code
+        crash = _crash(error)
+    ended = not loop.busy or stalled
+    header = header_of(profile, scheduler.capabilities, complete=ended and crash is None)
+    trace = Trace.from_events(loop.rows, header, scheduler.capabilities.name)
+    return Run(trace, loop.step, tuple(loop.live), crash, stalled)
+
+
+def header_of(profile: Profile, shows: Capabilities, *, complete: bool) -> Header:
+    """The header of a run: who produced it, under which claims."""
+    return Header(
+        producer_name=shows.name,
+        producer_version=shows.version or None,
+        clock="virtual",
+        profile=profile.name,
+        config=profile.to_dict(),
+        outputs="recorded" if shows.outputs == "recorded" else "derived",
+        complete=complete,
+    )
+
+
+def token_of(request: RequestId, index: int) -> int:
+    """The token id at a place of the output; never 0, 1 or 2, which stop tokens may be."""
+    name = request if isinstance(request, int) else int.from_bytes(str(request).encode()[:64], "big")
+    return 3 + mix(name, index) % 29_000
+
+
+class _Loop:
+    """One run, iteration by iteration."""
+
+    def __init__(self, scheduler: Scheduler, scripts: Iterable[Script], step_ns: int) -> None:
+        self.scheduler = scheduler
+        self.shows = scheduler.capabilities
+        self.coming = deque(scripts)
+        self.rows: list[Event] = []
+        self.live: dict[RequestId, _Live] = {}
+        self.step = 0
+        self.quiet = 0
+        self._now = 0
+        self._step_ns = step_ns
+        self._flight: deque[_Flight] = deque()
+        self._cancelled: set[RequestId] = set()
+        self._moved = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is live, in flight or still to come."""
+        return bool(self.coming or self.live or self._flight)
+
+    def iterate(self) -> None:
+        """One step of the trace."""
+        self.step += 1
+        self._moved = False
+        if not self.live and not self._flight and self.coming:
+            self._now = max(self._now, self.coming[0].request.arrival_ns)
+        self._arrive()
+        self._cancel(in_flight=False)
+        plan = self.scheduler.plan()
+        if not isinstance(plan, Plan):
+            raise HarnessError(f"plan() must return a Plan, not {type(plan).__name__}")
+        flight = _Flight(self.step, plan)
+        for row in plan.rows:
+            self._decide(row, flight)
+        self._flight.append(flight)
+        self._cancel(in_flight=True)
+        self._now += self._step_ns
+        counters: Plan | Outcome = plan
+        if len(self._flight) >= self.shows.depth or not plan.members:
+            done = self._commit(self._flight.popleft())
+            if any(getattr(done, name) is not None for name in _COUNTERS):
+                counters = done
+        values = {name: getattr(counters, name) for name in _COUNTERS}
+        self._write(Event(self.step, "step", time_ns=self._now, **values))
+        self.quiet = 0 if self._moved else self.quiet + 1
+
+    # -- news --------------------------------------------------------------------------------------
+
+    def _arrive(self) -> None:
+        while self.coming and self.coming[0].request.arrival_ns <= self._now:
+            script = self.coming.popleft()
+            request = script.request
+            self._moved = True
+            self._write(
+                Event(
+                    self.step,
+                    "arrive",
+                    request.id,
+                    time_ns=self._now,
+                    prompt_tokens=len(request.prompt),
+                    max_tokens=request.max_tokens,
+                    priority=request.priority if self.shows.priority else None,
+                    tenant=request.tenant if self.shows.tenants else None,
+                )
+            )
+            try:
+                self.scheduler.add(request)
+            except Refused as refusal:
+                self._write(Event(self.step, "reject", request.id, time_ns=self._now, reason=refusal.reason))
+            else:
+                self.live[request.id] = _Live(script, epoch=self.step)
+
+    def _cancel(self, *, in_flight: bool) -> None:
+        if not self.shows.abort:
+            return
+        for name, live in list(self.live.items()):
+            script = live.script
+            if script.abort_ns is None or script.abort_in_flight is not in_flight or name in self._cancelled:
+                continue
+            if script.request.arrival_ns + script.abort_ns <= self._now:
+                self._moved = True
+                self._cancelled.add(name)
+                self._write(Event(self.step, "cancel", name, time_ns=self._now))
+                for row in self.scheduler.abort(name):
+                    self._tell(row)
+
+    # -- a plan and its results --------------------------------------------------------------------
+
+    def _decide(self, row: Event, flight: _Flight) -> None:
+        if row.event not in _PLANNED:
+            raise HarnessError(f"a plan cannot hold a row of the kind {row.event!r}")
+        live = self.live.get(row.subject)
+        if row.event == "schedule" and live is not None:
+            start = live.computed if row.start is None else row.start
+            tokens = row.tokens or 0
+            row = row._replace(start=start)
+            live.computed = start + tokens
+            if start + tokens - (row.drafts or 0) >= live.known:
+                count = 1 + min(row.drafts or 0, live.script.accept)
+                flight.emits[row.subject] = (live.epoch, live.emitted + live.flying, count)
+                live.flying += count
+                live.computed = start + tokens - (row.drafts or 0) + count - 1
+        elif row.event in ("admit", "resume") and live is not None:
+            live.computed = row.cached or 0
+        elif row.event in ("preempt", "abort"):
+            self._drop(row.subject, flight)
+        self._tell(row)
+
+    def _drop(self, name: RequestId, flight: _Flight) -> None:
+        """A member that was planned and then left the batch emits nothing in this pass."""
+        live = self.live.get(name)
+        if (emits := flight.emits.pop(name, None)) is not None and live is not None:
+            live.flying -= emits[2]
+
+    def _commit(self, flight: _Flight) -> Outcome:
+        tokens: dict[RequestId, tuple[int, ...]] = {row.subject: () for row in flight.plan.members}
+        for name, (epoch, first, count) in flight.emits.items():
+            live = self.live.get(name)
+            if live is not None and live.epoch == epoch:
+                tokens[name] = tuple(self._token(live.script, first + index) for index in range(count))
+                live.flying -= count
+                if self.shows.outputs == "derived":
+                    live.emitted += count
+        outcome = self.scheduler.commit(Results(flight.plan, flight.step, tokens))
+        if not isinstance(outcome, Outcome):
+            raise HarnessError(f"commit() must return an Outcome, not {type(outcome).__name__}")
+        for row in outcome.rows:
+            if row.event in ("output", "finish") and row.pass_ is None and flight.step != self.step:
+                row = row._replace(pass_=flight.step)
+            if row.event == "output" and (live := self.live.get(row.subject)) is not None:
+                live.emitted += row.tokens or 0
+            self._tell(row)
+        self._moved = self._moved or bool(flight.emits)
+        return outcome
+
+    def _token(self, script: Script, index: int) -> int:
+        request = script.request
+        last = script.outputs - 1
+        stops = script.outputs < request.max_tokens
+        return request.stop_token if stops and index == last else token_of(request.id, index)
+
+    # -- rows --------------------------------------------------------------------------------------
+
+    def _tell(self, row: Event) -> None:
+        if row.event in _ENDS:
+            self._moved = True
+            self.live.pop(row.subject, None)
+            self._cancelled.discard(row.subject)
+        self._write(row._replace(step=self.step, time_ns=self._now))
+
+    def _write(self, row: Event) -> None:
+        self.rows.append(row)
+
+
+def _crash(error: Exception) -> str:
+    """What went wrong in somebody else's code, and the line of theirs that it went wrong in."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"
