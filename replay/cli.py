@@ -15,6 +15,7 @@ import typer
 
 from batchspec.replay import console
 from batchspec.replay.commands.check import check
+from batchspec.replay.commands.conform import conform
 from batchspec.replay.commands.demo import demo
 from batchspec.replay.commands.explore import explore
 from batchspec.replay.commands.imports import import_
@@ -46,6 +47,7 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     record: "The engine over a workload, as a trace.",
     simulate: "The reference scheduler over a workload, as a trace.",
     import_: "Production records into a workload.",
+    conform: "The conformance suite on a scheduler.",
     explore: "Every state of a small configuration.",
     prove: "The invariants of the spec, for every size.",
     info: "What a trace holds, and what can be judged.",

@@ -11,10 +11,11 @@ With `depth` 2 and more, that many plans are under way before the oldest one is 
 
 import traceback
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from batchspec.replay.harness import (
     Capabilities,
@@ -26,11 +27,14 @@ from batchspec.replay.harness import (
     Results,
     Scheduler,
 )
+from batchspec.replay.timelimit import TimeLimit, TookTooLong
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.profile import Profile
 from batchspec.spec.reference.pool import mix
 from batchspec.traces.header import Header
 from batchspec.traces.trace import Trace
+
+T = TypeVar("T")
 
 STEP_NS: Final = 10
 """What an iteration takes on the virtual clock."""
@@ -68,7 +72,9 @@ class Run:
     """What a run came to: its trace, and why it ended where not all requests did.
 
     `crash` is the one line about an exception of the scheduler under test, `stalled` that nothing
-    happened for many iterations, `unfinished` the requests that were still live.
+    happened for many iterations, `unfinished` the requests that were still live. `broken` says in
+    one line how an answer was none (`attempt` only: `drive` raises it), `hung` which call ran over its
+    time limit.
     """
 
     trace: Trace
@@ -76,6 +82,8 @@ class Run:
     unfinished: tuple[RequestId, ...] = ()
     crash: str | None = None
     stalled: bool = False
+    broken: str | None = None
+    hung: str | None = None
 
 
 @dataclass(slots=True)
@@ -116,8 +124,28 @@ def drive(
     The trace's header carries the profile, so it can be checked on its own. An exception of the
     scheduler ends the run and is told in `crash`. Raises `HarnessError` for rows that are no answer.
     """
-    loop = _Loop(scheduler, scripts, step_ns)
-    crash = None
+    run = attempt(scheduler, scripts, profile, step_ns=step_ns, stall_steps=stall_steps, max_steps=max_steps)
+    if run.broken is not None:
+        raise HarnessError(run.broken)
+    return run
+
+
+def attempt(
+    scheduler: Scheduler,
+    scripts: Iterable[Script],
+    profile: Profile,
+    *,
+    step_ns: int = STEP_NS,
+    stall_steps: int = STALL_STEPS,
+    max_steps: int = MAX_STEPS,
+    call_s: float | None = None,
+) -> Run:
+    """`drive` that keeps the trace up to an answer that is none, and says in `broken` what it was.
+
+    No call of the scheduler may take longer than `call_s` seconds.
+    """
+    loop = _Loop(scheduler, scripts, step_ns, TimeLimit(call_s))
+    crash = broken = hung = None
     stalled = False
     try:
         while loop.busy and loop.step < max_steps:
@@ -125,14 +153,26 @@ def drive(
             if loop.quiet >= stall_steps and not loop.coming:
                 stalled = True
                 break
-    except HarnessError:
-        raise
-    except Exception as error:  # the scheduler under test is somebody else's code
+        for _ in range(0 if loop.busy else _tail(profile)):
+            loop.iterate()
+    except HarnessError as error:
+        broken = " ".join(str(error).split())
+    except TookTooLong:
+        hung = f"{loop.calling}() did not return within {call_s:g} s"
+    # The scheduler under test is somebody else's code, and may even ask to end the program.
+    except (Exception, SystemExit) as error:
         crash = _crash(error)
-    ended = not loop.busy or stalled
-    header = header_of(profile, scheduler.capabilities, complete=ended and crash is None)
-    trace = Trace.from_events(loop.rows, header, scheduler.capabilities.name)
-    return Run(trace, loop.step, tuple(loop.live), crash, stalled)
+    ended = (not loop.busy or stalled) and not (crash or broken or hung)
+    shows = loop.shows
+    header = header_of(profile, shows, complete=ended)
+    trace = Trace.from_events(loop.rows, header, shows.name)
+    return Run(trace, loop.step, tuple(loop.live), crash, stalled, broken, hung)
+
+
+def _tail(profile: Profile) -> int:
+    """Iterations after the last end in which blocks that come back late still do."""
+    lag = profile.value("reuse.block_lag")
+    return lag if isinstance(lag, int) else 1
 
 
 def header_of(profile: Profile, shows: Capabilities, *, complete: bool) -> Header:
@@ -157,8 +197,11 @@ def token_of(request: RequestId, index: int) -> int:
 class _Loop:
     """One run, iteration by iteration."""
 
-    def __init__(self, scheduler: Scheduler, scripts: Iterable[Script], step_ns: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, scripts: Iterable[Script], step_ns: int, limit: TimeLimit
+    ) -> None:
         self.scheduler = scheduler
+        self.calling = ""
         self.shows = scheduler.capabilities
         self.coming = deque(scripts)
         self.rows: list[Event] = []
@@ -167,6 +210,7 @@ class _Loop:
         self.quiet = 0
         self._now = 0
         self._step_ns = step_ns
+        self._limit = limit
         self._flight: deque[_Flight] = deque()
         self._cancelled: set[RequestId] = set()
         self._moved = False
@@ -176,6 +220,11 @@ class _Loop:
         """Whether anything is live, in flight or still to come."""
         return bool(self.coming or self.live or self._flight)
 
+    def _call(self, call: Callable[..., T], *args: Any) -> T:
+        """A call of the scheduler under test. `calling` is its name."""
+        self.calling = call.__name__ if call is not _listed else "abort"
+        return self._limit(call, *args)
+
     def iterate(self) -> None:
         """One step of the trace."""
         self.step += 1
@@ -184,7 +233,7 @@ class _Loop:
             self._now = max(self._now, self.coming[0].request.arrival_ns)
         self._arrive()
         self._cancel(in_flight=False)
-        plan = self.scheduler.plan()
+        plan = self._call(self.scheduler.plan)
         if not isinstance(plan, Plan):
             raise HarnessError(f"plan() must return a Plan, not {type(plan).__name__}")
         flight = _Flight(self.step, plan)
@@ -194,7 +243,10 @@ class _Loop:
         self._cancel(in_flight=True)
         self._now += self._step_ns
         counters: Plan | Outcome = plan
-        if len(self._flight) >= self.shows.depth or not plan.members:
+        # Nothing runs beside an empty plan: the oldest pass is waited for, and empty plans in its wake.
+        due = len(self._flight) >= self.shows.depth or not plan.members
+        while self._flight and (due or not self._flight[0].plan.members):
+            due = False
             done = self._commit(self._flight.popleft())
             if any(getattr(done, name) is not None for name in _COUNTERS):
                 counters = done
@@ -209,24 +261,32 @@ class _Loop:
             script = self.coming.popleft()
             request = script.request
             self._moved = True
-            self._write(
-                Event(
-                    self.step,
-                    "arrive",
-                    request.id,
-                    time_ns=self._now,
-                    prompt_tokens=len(request.prompt),
-                    max_tokens=request.max_tokens,
-                    priority=request.priority if self.shows.priority else None,
-                    tenant=request.tenant if self.shows.tenants else None,
-                )
-            )
+            if request.id in self.live:
+                # A second request under a live id: turned away it never was one, taken it is a fault.
+                with suppress(Refused):
+                    self._call(self.scheduler.add, request)
+                    self._write(self._arrival(request))
+                    self.live[request.id] = _Live(script, epoch=self.step)
+                continue
+            self._write(self._arrival(request))
             try:
-                self.scheduler.add(request)
+                self._call(self.scheduler.add, request)
             except Refused as refusal:
                 self._write(Event(self.step, "reject", request.id, time_ns=self._now, reason=refusal.reason))
             else:
                 self.live[request.id] = _Live(script, epoch=self.step)
+
+    def _arrival(self, request: Request) -> Event:
+        return Event(
+            self.step,
+            "arrive",
+            request.id,
+            time_ns=self._now,
+            prompt_tokens=len(request.prompt),
+            max_tokens=request.max_tokens,
+            priority=request.priority if self.shows.priority else None,
+            tenant=request.tenant if self.shows.tenants else None,
+        )
 
     def _cancel(self, *, in_flight: bool) -> None:
         if not self.shows.abort:
@@ -239,7 +299,7 @@ class _Loop:
                 self._moved = True
                 self._cancelled.add(name)
                 self._write(Event(self.step, "cancel", name, time_ns=self._now))
-                for row in self.scheduler.abort(name):
+                for row in self._call(_listed, self.scheduler.abort, name):
                     self._tell(row)
 
     # -- a plan and its results --------------------------------------------------------------------
@@ -279,7 +339,7 @@ class _Loop:
                 live.flying -= count
                 if self.shows.outputs == "derived":
                     live.emitted += count
-        outcome = self.scheduler.commit(Results(flight.plan, flight.step, tokens))
+        outcome = self._call(self.scheduler.commit, Results(flight.plan, flight.step, tokens))
         if not isinstance(outcome, Outcome):
             raise HarnessError(f"commit() must return an Outcome, not {type(outcome).__name__}")
         for row in outcome.rows:
@@ -310,7 +370,12 @@ class _Loop:
         self.rows.append(row)
 
 
-def _crash(error: Exception) -> str:
+def _listed(abort: Callable[[RequestId], Iterable[Event]], request: RequestId) -> list[Event]:
+    """All rows of an abort; a generator runs only when it is gone through."""
+    return list(abort(request))
+
+
+def _crash(error: BaseException) -> str:
     """What went wrong in somebody else's code, and the line of theirs that it went wrong in."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -125,7 +125,10 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a pass: `output`, `finish`, `release`, `abort`, `preempt` rows, and the counters then."""
+    """What came of a pass, and the counters then.
+
+    Rows are of the kinds output, finish, deliver, release, give, abort, preempt and transfer_end.
+    """
 
     rows: Sequence[Event] = ()
     free_blocks: int | None = None

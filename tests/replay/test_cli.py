@@ -14,7 +14,19 @@ from batchspec.replay.cli import main
 from batchspec.replay.report.page import Page
 from batchspec.spec.library import profile_names
 
-COMMANDS = ["check", "demo", "explore", "import", "info", "profiles", "prove", "record", "rules", "simulate"]
+COMMANDS = [
+    "check",
+    "conform",
+    "demo",
+    "explore",
+    "import",
+    "info",
+    "profiles",
+    "prove",
+    "record",
+    "rules",
+    "simulate",
+]
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
