@@ -144,7 +144,7 @@ def attempt(
 
     No call of the scheduler may take longer than `call_s` seconds.
     """
-    loop = _Loop(scheduler, scripts, step_ns, TimeLimit(call_s))
+    loop = _Loop(scheduler, scripts, step_ns, TimeLimit(call_s), profile)
     crash = broken = hung = None
     stalled = False
     try:
@@ -198,7 +198,12 @@ class _Loop:
     """One run, iteration by iteration."""
 
     def __init__(
-        self, scheduler: Scheduler, scripts: Iterable[Script], step_ns: int, limit: TimeLimit
+        self,
+        scheduler: Scheduler,
+        scripts: Iterable[Script],
+        step_ns: int,
+        limit: TimeLimit,
+        profile: Profile,
     ) -> None:
         self.scheduler = scheduler
         self.calling = ""
@@ -211,6 +216,8 @@ class _Loop:
         self._now = 0
         self._step_ns = step_ns
         self._limit = limit
+        shares = self.shows.blocks == "ids" and bool(profile.reuse.prefix)
+        self._block = profile.limits.block_size if shares else None
         self._flight: deque[_Flight] = deque()
         self._cancelled: set[RequestId] = set()
         self._moved = False
@@ -312,6 +319,9 @@ class _Loop:
             start = live.computed if row.start is None else row.start
             tokens = row.tokens or 0
             row = row._replace(start=start)
+            if self._block is not None and tokens > 0 and start >= 0:
+                filled = _keys(live.script, self._block, start, start + tokens - (row.drafts or 0))
+                row = row._replace(block_hashes=filled or None)
             live.computed = start + tokens
             if start + tokens - (row.drafts or 0) >= live.known:
                 count = 1 + min(row.drafts or 0, live.script.accept)
@@ -320,6 +330,9 @@ class _Loop:
                 live.computed = start + tokens - (row.drafts or 0) + count - 1
         elif row.event in ("admit", "resume") and live is not None:
             live.computed = row.cached or 0
+            if self._block is not None and row.block_ids:
+                taken = _keys(live.script, self._block, 0, live.computed)[: len(row.block_ids)]
+                row = row._replace(block_hashes=taken or None)
         elif row.event in ("preempt", "abort"):
             self._drop(row.subject, flight)
         self._tell(row)
@@ -335,7 +348,7 @@ class _Loop:
         for name, (epoch, first, count) in flight.emits.items():
             live = self.live.get(name)
             if live is not None and live.epoch == epoch:
-                tokens[name] = tuple(self._token(live.script, first + index) for index in range(count))
+                tokens[name] = tuple(_output(live.script, first + index) for index in range(count))
                 live.flying -= count
                 if self.shows.outputs == "derived":
                     live.emitted += count
@@ -351,12 +364,6 @@ class _Loop:
         self._moved = self._moved or bool(flight.emits)
         return outcome
 
-    def _token(self, script: Script, index: int) -> int:
-        request = script.request
-        last = script.outputs - 1
-        stops = script.outputs < request.max_tokens
-        return request.stop_token if stops and index == last else token_of(request.id, index)
-
     # -- rows --------------------------------------------------------------------------------------
 
     def _tell(self, row: Event) -> None:
@@ -368,6 +375,29 @@ class _Loop:
 
     def _write(self, row: Event) -> None:
         self.rows.append(row)
+
+
+def _output(script: Script, index: int) -> int:
+    """The output token at a place; behind the stop token too, for who does not stop."""
+    request = script.request
+    stops = script.outputs < request.max_tokens and index == script.outputs - 1
+    return request.stop_token if stops else token_of(request.id, index)
+
+
+def _keys(script: Script, block: int, start: int, end: int) -> tuple[int, ...]:
+    """Content keys of the blocks that end in (start, end]: each stands for all tokens up to its end.
+
+    They are made of the tokens themselves, so a scheduler that takes one content for another is found
+    out, whatever keys it goes by.
+    """
+    prompt = script.request.prompt
+    key = 0
+    found = []
+    for at in range(end):
+        key = mix(key, prompt[at] if at < len(prompt) else _output(script, at - len(prompt)))
+        if (at + 1) % block == 0 and at >= start:
+            found.append(key)
+    return tuple(found)
 
 
 def _listed(abort: Callable[[RequestId], Iterable[Event]], request: RequestId) -> list[Event]:

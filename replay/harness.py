@@ -187,7 +187,10 @@ def admit(
     block_ids: Iterable[int] | None = None,
     block_hashes: Iterable[int] | None = None,
 ) -> Event:
-    """Joins the running batch for the first time. `block_ids`: granted, taken over ones first."""
+    """Joins the running batch for the first time. `block_ids`: granted, taken over ones first.
+
+    Where blocks are shared the harness fills in `block_hashes` itself, from the tokens.
+    """
     ids, hashes = _ids(block_ids), _ids(block_hashes)
     return Event(
         0, "admit", request, slot=slot, cached=cached, blocks=blocks, block_ids=ids, block_hashes=hashes

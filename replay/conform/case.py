@@ -50,7 +50,7 @@ def longest(profile: Profile) -> int:
             for need in (profile.admission.test, profile.admission.reserve)
         )
         bounds.append(limits.kv_blocks * limits.block_size - extra)
-    if profile.batching.chunked_prefill is False and limits.token_budget is not None:
+    if not profile.batching.chunked_prefill and limits.token_budget is not None:
         bounds.append(limits.token_budget)
     return min(bounds)
 

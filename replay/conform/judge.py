@@ -1,17 +1,22 @@
 """One case driven through a scheduler under test, and everything that is wrong with what came of it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from batchspec.replay.checker import Waived, check
-from batchspec.replay.conform.case import Case
-from batchspec.replay.conform.kinds import Crash, Hang, Protocol, Stall
+from batchspec.replay.conform.case import Case, permitted
+from batchspec.replay.conform.kinds import Crash, Hang, Outputs, Protocol, Served, Stall
 from batchspec.replay.coverage import Coverage
-from batchspec.replay.drive import Run, attempt
+from batchspec.replay.drive import Run, Script, attempt
 from batchspec.replay.harness import Factory, Scheduler
+from batchspec.spec.events import Event, RequestId
+from batchspec.spec.profile import Profile
 from batchspec.spec.verdict import Finding, Report, RuleResult
 
 CALL_S: float = 20.0
 """How long a call of the scheduler may take, in seconds, before it counts as hung."""
+
+_REFUSED_BY_POLICY = frozenset({"queue_full", "rate"})
 
 QUIET_STEPS: int = 100
 """Steps without news after which a small case has stalled."""
@@ -53,7 +58,7 @@ def judge(
     coverage = Coverage()
     report = check(run.trace, case.profile, waived=waived, observe=coverage.observe)
     coverage.add(report, case.profile)
-    report = _with_own(report, _own(run, patience), waived)
+    report = _with_own(report, [*_own(run, patience), *_unserved(case, run)], waived)
     return Judged(case, run, report, coverage)
 
 
@@ -98,11 +103,77 @@ def _own(run: Run, patience: int) -> list[Finding]:
     return found
 
 
+def _unserved(case: Case, run: Run) -> Iterator[Finding]:
+    """Requests that were refused, failed, or ended elsewhere than their script says; the first of each."""
+    scripts = {script.request.id: script for script in case.scripts}
+    recorded = run.trace.outputs_recorded
+    emitted: dict[RequestId, int] = {}
+    seen: set[str] = set()
+
+    def flag(
+        rule: str, row: int, event: Event, message: str, expected: str, observed: str
+    ) -> Iterator[Finding]:
+        if rule not in seen:
+            seen.add(rule)
+            yield Finding(rule, event.step, row, (event.subject,), expected, observed, message)
+
+    for row, event in enumerate(run.trace.events()):
+        script = scripts.get(event.subject)
+        if script is None:
+            continue
+        name = event.subject
+        if event.event == "output":
+            emitted[name] = emitted.get(name, 0) + (event.tokens or 0)
+        elif event.event == "reject" and event.reason not in _REFUSED_BY_POLICY and _could_run(case, script):
+            yield from flag(
+                Served.id,
+                row,
+                event,
+                f"{name} is refused ({event.reason}), though it could run to its end",
+                "its admission",
+                f"reject, {event.reason}; prompt {len(script.request.prompt)}, "
+                f"max_tokens {script.request.max_tokens}",
+            )
+        elif event.event in ("finish", "abort") and event.reason in ("error", "memory"):
+            overcommits = event.reason == "memory" and _overcommits(case.profile)
+            if not overcommits and _could_run(case, script):
+                yield from flag(
+                    Served.id,
+                    row,
+                    event,
+                    f"{name} is ended ({event.reason}), though it could run to its end",
+                    f"{script.outputs} outputs",
+                    f"{event.event}, {event.reason}",
+                )
+        elif event.event == "finish":
+            outputs = emitted.get(name, 0) if recorded else event.output_tokens
+            reason = "length" if script.outputs == script.request.max_tokens else "stop"
+            if outputs is not None and (outputs, event.reason) != (script.outputs, reason):
+                yield from flag(
+                    Outputs.id,
+                    row,
+                    event,
+                    f"{name} ends after {outputs} outputs ({event.reason}), "
+                    f"not after {script.outputs} ({reason})",
+                    f"{script.outputs} outputs, {reason}",
+                    f"{outputs} outputs, {event.reason}",
+                )
+
+
+def _overcommits(profile: Profile) -> bool:
+    """Whether the policy itself may run out of memory with nobody to interrupt."""
+    return profile.preemption.mode == "none" and profile.admission.reserve != "full"
+
+
+def _could_run(case: Case, script: Script) -> bool:
+    return permitted(replace(case, scripts=(script,)))
+
+
 def _with_own(report: Report, own: list[Finding], waived: Waived | None) -> Report:
     """The report with the suite's rules in it, each judged once a run."""
     kept = [finding for finding in own if waived is None or not waived(finding)]
     results = []
-    for rule in (Crash.id, Hang.id, Protocol.id, Stall.id):
+    for rule in (Crash.id, Hang.id, Protocol.id, Stall.id, Outputs.id, Served.id):
         broken = sum(finding.rule == rule for finding in kept)
         let_off = sum(finding.rule == rule for finding in own) - broken
         results.append(RuleResult(rule, "violates" if broken else "conforms", 1, broken, 0, let_off))

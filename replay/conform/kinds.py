@@ -53,6 +53,20 @@ class Protocol(SuiteRule):
     sentence = "Each answer of the scheduler under test is one that the protocol knows."
 
 
+class Outputs(SuiteRule):
+    """A request ended too early or too late."""
+
+    id = "conform/outputs"
+    sentence = "A request ends with its stop token or with max_tokens outputs, whichever comes first."
+
+
+class Served(SuiteRule):
+    """A request that the profile permits was not served."""
+
+    id = "conform/served"
+    sentence = "A request that could run to its end alone is neither refused nor ended with an error."
+
+
 class Refusal(SuiteRule):
     """Input outside the contract was neither served nor refused."""
 
@@ -68,7 +82,7 @@ class Repeatable(SuiteRule):
 
 
 SUITE_RULES: Final[dict[str, type[Rule]]] = {
-    rule.id: rule for rule in (Crash, Stall, Hang, Protocol, Refusal, Repeatable)
+    rule.id: rule for rule in (Crash, Stall, Hang, Protocol, Outputs, Served, Refusal, Repeatable)
 }
 """What the suite finds by driving a scheduler, by id."""
 

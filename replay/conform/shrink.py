@@ -91,8 +91,11 @@ class _Shrinker:
             value = getattr(self._case.profile.limits, name)
             if value is None:
                 continue
+            seats = self._case.profile.limits.max_seqs or 1
+            # As when drawn: everybody who runs can decode in every step.
+            least = min(value, seats) if name == "token_budget" else 1
             for smaller in (value // 2, value - 1):
-                if smaller >= 1:
+                if smaller >= least:
                     self._try(replace(self._case, profile=_with_limit(self._case.profile, name, smaller)))
 
     def _renamed(self) -> None:

@@ -50,7 +50,8 @@ def sized(draw: Draw, claims: Profile, factory: Factory) -> Profile:
     block = limit("block_size", lambda: draw.among((4, 4, 2, 8, 1, 16)))
     seats = limit("max_seqs", lambda: draw.among((3, 2, 4, 1, 5, 6, 8)))
     blocks = limit("kv_blocks", lambda: _blocks(draw, block))
-    whole = claims.batching.chunked_prefill is False
+    # Who does not claim to cut prompts may have to compute them whole.
+    whole = not claims.batching.chunked_prefill
     limit("token_budget", lambda: _budget(draw, seats, whole, block * blocks))
     made = claims.merged(Profile.from_dict({"limits": limits}, "conform"))
     limit("max_model_len", lambda: max(2, longest(made)))

@@ -96,10 +96,15 @@ class ReferenceScheduler:
             self._readied.append(request)
 
     def ends_after(self, request: RequestId, outputs: int) -> None:
-        """Script the length of a live request's output anew: it stops after so many tokens."""
+        """Script the length of a live or arriving request's output anew: it stops after so many tokens."""
         job = self._board.jobs.get(request)
         if job is not None:
             job.target = max(1, min(outputs, job.max_tokens))
+        for place, (record, now_ns) in enumerate(self._arriving):
+            if record.request == request:
+                most = _most_tokens(record)
+                anew = record._replace(output_tokens=max(1, min(outputs, most)), max_tokens=most)
+                self._arriving[place] = (anew, now_ns)
 
     @property
     def idle(self) -> bool:
@@ -118,6 +123,11 @@ class ReferenceScheduler:
         """Whether a request has arrived and not ended, or is about to arrive."""
         arriving = any(record.request == request for record, _ in self._arriving)
         return arriving or request in self._board.jobs
+
+    @property
+    def live(self) -> int:
+        """Requests that are live or about to arrive: waiting, set aside, running or interrupted."""
+        return len(self._board.jobs) + len(self._arriving)
 
     @property
     def step_number(self) -> int:
