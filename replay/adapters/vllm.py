@@ -62,11 +62,14 @@ _LENGTH: Final = 1 << 20
 class Adapter:
     """vLLM's scheduler behind the protocol of the harness."""
 
-    def __init__(self, profile: Profile) -> None:
-        """A scheduler without requests. Raises `HarnessError` for what vLLM cannot be, or is unknown here."""
+    def __init__(self, profile: Profile, chunk: int = 0) -> None:
+        """A scheduler without requests. Raises `HarnessError` for what vLLM cannot be, or is unknown here.
+
+        `chunk` is vLLM's `long_prefill_token_threshold`: the most prompt tokens of a request in a step.
+        """
         release_name = checked()
         self._vllm = _parts()
-        self._scheduler, self._hasher, self._length = _built(self._vllm, profile)
+        self._scheduler, self._hasher, self._length = _built(self._vllm, profile, chunk)
         self._scheduler.sink = self
         self._names: dict[str, RequestId] = {}
         self._rows: list[Event] = []
@@ -211,6 +214,11 @@ def make(profile: Profile) -> Adapter:
     return Adapter(profile)
 
 
+def make_chunked(profile: Profile) -> Adapter:
+    """The same with prompts in chunks of at most two blocks: `long_prefill_token_threshold`."""
+    return Adapter(profile, 2 * (profile.limits.block_size or 1))
+
+
 @cache
 def _parts() -> SimpleNamespace:
     """The classes of the installed package. Its environment is set first: it reads it while it loads."""
@@ -266,7 +274,7 @@ def _model() -> str:
     return folder
 
 
-def _built(vllm: SimpleNamespace, profile: Profile) -> tuple[Any, Any, int]:
+def _built(vllm: SimpleNamespace, profile: Profile, chunk: int) -> tuple[Any, Any, int]:
     """The scheduler under these claims, its hash function, and the longest sequence."""
     limits, test = profile.limits, profile.admission.test
     for name in ("max_seqs", "token_budget", "kv_blocks", "block_size"):
@@ -302,6 +310,7 @@ def _built(vllm: SimpleNamespace, profile: Profile) -> tuple[Any, Any, int]:
             max_num_batched_tokens=budget,
             max_model_len=length,
             enable_chunked_prefill=not whole,
+            long_prefill_token_threshold=chunk,
             **options,
         )
         cached = bool(profile.reuse.prefix)

@@ -307,6 +307,7 @@ class Unwritten(Rule):
         self._size = self.state.block_size or 1
         self._content: dict[int, tuple[int, int, int | None]] = {}
         self._undo: dict[RequestId, list[tuple[int, tuple[int, int, int | None] | None]]] = {}
+        self._taken_off: int | None = None
         # Whether a pass has written into blocks that no row names: any block may hold anything since.
         self._blind = False
 
@@ -445,7 +446,18 @@ class Unwritten(Rule):
             else:
                 self._content[block] = content
 
-    after_abort = after_preempt
+    def after_abort(self, event: Event, record: Request | None) -> None:
+        """A pass that runs writes on when a client leaves; without `dispatch` nobody can say if it ran."""
+        undo = self._undo.pop(event.subject, [])
+        if "dispatch" not in self.state.kinds:
+            self._content.update((block, _UNSAID) for block, _ in undo)
+        elif self.state.step != self._taken_off:
+            self._undo[event.subject] = undo
+            self.after_preempt(event, record)
+
+    def before_dispatch(self, event: Event, record: Request | None) -> None:
+        """From here on the pass runs, whatever becomes of its members."""
+        self._taken_off = event.pass_step
 
     def before_transfer_end(self, event: Event, record: Request | None) -> None:
         """Received or swapped in: written, content not judged. Without a reason nobody can say."""

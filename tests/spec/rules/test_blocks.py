@@ -213,6 +213,21 @@ def test_a_pass_that_was_taken_back_wrote_nothing(judge) -> None:
     assert judge(f"{text}2 admit B cached=4 ids=1").broken == ["memory/unwritten"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "skipped", "broken"),
+    [("", "", 1, False), ("1 dispatch\n", "", 0, False), ("", "1 dispatch\n", 0, True)],
+    ids=["nobody says", "while it runs", "before it runs"],
+)
+def test_an_abort_does_not_stop_a_pass_that_runs(judge, before, after, skipped, broken) -> None:
+    """A client may leave between the plan and its results; vLLM's pass then writes all the same."""
+    text = WRITER.format(more="") + "1 schedule A start=0 tokens=4 ids=1\n"
+
+    found = judge(f"{text}{before}1 cancel A\n1 abort A client ids=1\n{after}2 admit B cached=4 ids=1")
+
+    assert found["memory/unwritten"].skipped == skipped
+    assert bool(found["memory/unwritten"].violations) is broken
+
+
 def test_the_cache_outlives_its_writer_and_not_its_block(judge) -> None:
     text = WRITER.format(more="") + "1 schedule A start=0 tokens=4 ids=1\n2 abort A operator ids=1\n"
     other = "2 arrive C prompt=4\n2 admit C cached=0\n2 schedule C start=0 tokens=2 ids=1\n"
