@@ -1,6 +1,7 @@
 """The actions: what each kind of event needs (guard) and what it does (effect).
 
-What several effects share is apart: moves.py (who is where), holdings.py (who holds which blocks).
+What several effects share is apart: moves.py (who is where), holdings.py (who holds which blocks); so are
+the effects on other resources, transfers and passes: ledgers.py.
 
 A guard is a question about the books before the event; it changes nothing and answers with the states
 from which the event is legal. An effect changes the books in place and always applies in full, whatever
@@ -12,7 +13,7 @@ Sources: the event table and the numbered list "Step, in order" of the trace for
 from collections.abc import Callable
 from typing import Final
 
-from batchspec.spec import holdings, moves
+from batchspec.spec import holdings, ledgers, moves
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import (
     ENDED,
@@ -433,69 +434,6 @@ def release(state: State, event: Event) -> None:
         holdings.drop_ids(state, request, event.block_ids)
 
 
-# -- other resources, transfers, passes ------------------------------------------------------------
-
-
-def take(state: State, event: Event) -> None:
-    """Units of another resource go out to a request."""
-    if event.resource is None or event.units is None:
-        state.ledgers_told = False
-    if event.resource is not None:
-        ledger = state.resources.setdefault(event.resource, {})
-        request = event.subject
-        ledger[request] = ledger.get(request, 0) + (event.units or 0)
-
-
-def give(state: State, event: Event) -> None:
-    """Units of another resource come back."""
-    if event.resource is None or event.units is None:
-        state.ledgers_told = False
-    if event.resource is not None:
-        ledger = state.resources.setdefault(event.resource, {})
-        request = event.subject
-        left = ledger.get(request, 0) - (event.units or 0)
-        if left < 0 and state.lives:
-            left = 0  # it may have held more when the trace began
-        if left:
-            ledger[request] = left
-        else:
-            ledger.pop(request, None)
-
-
-def transfer_begin(state: State, event: Event) -> None:
-    """A KV transfer over `block_ids` starts."""
-    state.transfers.setdefault(event.subject, {})[event.reason or ""] = event.block_ids
-
-
-def transfer_end(state: State, event: Event) -> None:
-    """A KV transfer ends; `failed` ends whichever of the request's transfers its blocks name."""
-    request = event.subject
-    open_ones = state.transfers.get(request)
-    if not open_ones:
-        return
-    reason = event.reason or ""
-    if reason not in open_ones:
-        same = [name for name, ids in open_ones.items() if ids == event.block_ids]
-        reason = (same or list(open_ones))[0]
-    del open_ones[reason]
-    if not open_ones:
-        del state.transfers[request]
-
-
-def deliver(state: State, event: Event) -> None:
-    """The response leaves: nothing of the books changes."""
-
-
-def dispatch(state: State, event: Event) -> None:
-    """The forward pass of a step starts on the device."""
-    state.in_flight[event.pass_step] = None
-
-
-def complete(state: State, event: Event) -> None:
-    """The forward pass of a step ends on the device."""
-    state.in_flight.pop(event.pass_step, None)
-
-
 EFFECTS: Final[dict[str, Effect]] = {
     "live": live,
     "arrive": arrive,
@@ -509,16 +447,16 @@ EFFECTS: Final[dict[str, Effect]] = {
     "ready": ready,
     "skip": skip,
     "schedule": schedule,
-    "dispatch": dispatch,
-    "complete": complete,
+    "dispatch": ledgers.dispatch,
+    "complete": ledgers.complete,
     "output": output,
     "finish": finish,
-    "deliver": deliver,
+    "deliver": ledgers.deliver,
     "release": release,
-    "take": take,
-    "give": give,
-    "transfer_begin": transfer_begin,
-    "transfer_end": transfer_end,
+    "take": ledgers.take,
+    "give": ledgers.give,
+    "transfer_begin": ledgers.transfer_begin,
+    "transfer_end": ledgers.transfer_end,
     "step": close_step,
 }
 """What each event kind does to the books."""

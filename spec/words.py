@@ -25,3 +25,8 @@ def duration(nanoseconds: int) -> str:
             sign = "-" if nanoseconds < 0 else ""
             return f"{sign}{whole:,}{'.' if digits else ''}{digits} {unit}"
     return f"{nanoseconds} ns"
+
+
+def short(text: str, most: int = 120) -> str:
+    """The text, cut at `most` characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
