@@ -1,7 +1,8 @@
 """Which limits the suite tries: small ones, where every corner is a few steps away.
 
 A limit that the profile claims stays as it is. A factory that can have only some sizes says so in an
-attribute `limits`, a table of `limits` options and the values to choose from.
+attribute `limits`, a table of `limits` options and the values to choose from; none for a limit that it
+does not have.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +44,9 @@ def sized(draw: Draw, claims: Profile, factory: Factory) -> Profile:
         claimed = getattr(claims.limits, name)
         if claimed is not None:
             return int(claimed)
-        value = draw.among(list(allowed[name])) if name in allowed else pick()
-        limits[name] = value
+        value = draw.among(list(allowed[name])) if allowed.get(name) else pick()
+        if allowed.get(name) or name not in allowed:
+            limits[name] = value
         return int(value)
 
     block = limit("block_size", lambda: draw.among((4, 4, 2, 8, 1, 16)))
