@@ -86,7 +86,7 @@ class Run:
     hung: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Live:
     """The stand-in's view of a live request. `computed` positions, `emitted` and `flying` tokens."""
 
@@ -94,7 +94,6 @@ class _Live:
     computed: int = 0
     emitted: int = 0
     flying: int = 0
-    epoch: int = 0
 
     @property
     def known(self) -> int:
@@ -103,11 +102,11 @@ class _Live:
 
 @dataclass(slots=True)
 class _Flight:
-    """A pass whose results are not known yet. `emits`: request -> (epoch, first output index, tokens)."""
+    """A pass whose results are not known yet. `emits`: request -> (whose, first output index, tokens)."""
 
     step: int
     plan: Plan
-    emits: dict[RequestId, tuple[int, int, int]] = field(default_factory=dict)
+    emits: dict[RequestId, tuple[_Live, int, int]] = field(default_factory=dict)
 
 
 def drive(
@@ -183,7 +182,7 @@ def header_of(profile: Profile, shows: Capabilities, *, complete: bool) -> Heade
         clock="virtual",
         profile=profile.name,
         config=profile.to_dict(),
-        outputs="recorded" if shows.outputs == "recorded" else "derived",
+        outputs="derived" if shows.outputs == "derived" else "recorded",
         complete=complete,
     )
 
@@ -273,7 +272,7 @@ class _Loop:
                 with suppress(Refused):
                     self._call(self.scheduler.add, request)
                     self._write(self._arrival(request))
-                    self.live[request.id] = _Live(script, epoch=self.step)
+                    self.live[request.id] = _Live(script)
                 continue
             self._write(self._arrival(request))
             try:
@@ -281,7 +280,7 @@ class _Loop:
             except Refused as refusal:
                 self._write(Event(self.step, "reject", request.id, time_ns=self._now, reason=refusal.reason))
             else:
-                self.live[request.id] = _Live(script, epoch=self.step)
+                self.live[request.id] = _Live(script)
 
     def _arrival(self, request: Request) -> Event:
         return Event(
@@ -325,7 +324,7 @@ class _Loop:
             live.computed = start + tokens
             if start + tokens - (row.drafts or 0) >= live.known:
                 count = 1 + min(row.drafts or 0, live.script.accept)
-                flight.emits[row.subject] = (live.epoch, live.emitted + live.flying, count)
+                flight.emits[row.subject] = (live, live.emitted + live.flying, count)
                 live.flying += count
                 live.computed = start + tokens - (row.drafts or 0) + count - 1
         elif row.event in ("admit", "resume") and live is not None:
@@ -345,12 +344,12 @@ class _Loop:
 
     def _commit(self, flight: _Flight) -> Outcome:
         tokens: dict[RequestId, tuple[int, ...]] = {row.subject: () for row in flight.plan.members}
-        for name, (epoch, first, count) in flight.emits.items():
-            live = self.live.get(name)
-            if live is not None and live.epoch == epoch:
+        for name, (live, first, count) in flight.emits.items():
+            # The device does not know who was cancelled meanwhile: its token comes all the same.
+            if self.live.get(name, live) is live:
                 tokens[name] = tuple(_output(live.script, first + index) for index in range(count))
                 live.flying -= count
-                if self.shows.outputs == "derived":
+                if self.shows.outputs != "recorded":
                     live.emitted += count
         outcome = self._call(self.scheduler.commit, Results(flight.plan, flight.step, tokens))
         if not isinstance(outcome, Outcome):

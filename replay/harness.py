@@ -65,7 +65,7 @@ class Capabilities:
     `depth` is how many plans may be made before the first is committed (1: plan and commit alternate).
     `outputs` is `derived` where each member that reaches the end of what is known emits one token, and
     `recorded` where `commit` says what was emitted in `output` rows (needed with `depth` above 1 and
-    with drafts). `priority`, `tenants`, `prefix`, `abort`: whether such input has any effect.
+    with drafts), or `late` where a later plan does, in `output` rows with their `pass_`. `priority`, `tenants`, `prefix`, `abort`: whether such input has any effect.
     `seats` tells whether `slot` is on rows, `copies` whether `copy.deepcopy` gives a working copy.
     """
 
@@ -114,7 +114,8 @@ class Plan:
 class Results:
     """What the device computed for one plan. `tokens`: request -> the token ids it emitted, in order.
 
-    A member whose prompt is not complete after the step has no tokens. `pass_` is the number of the
+    A member whose prompt is not complete after the step has no tokens. One that was aborted while the pass
+    ran has them still, as from a device; they are dropped. `pass_` is the number of the
     step that planned it; rows of `commit` that tell of this pass need not repeat it.
     """
 
