@@ -13,8 +13,10 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
-from batchspec.replay import console
+from batchspec.replay import console, plugins
+from batchspec.replay.commands.calibrate import calibrate
 from batchspec.replay.commands.check import check
+from batchspec.replay.commands.compare import compare
 from batchspec.replay.commands.conform import conform
 from batchspec.replay.commands.demo import demo
 from batchspec.replay.commands.explore import explore
@@ -25,6 +27,7 @@ from batchspec.replay.commands.prove import prove
 from batchspec.replay.commands.record import record
 from batchspec.replay.commands.rules import rules
 from batchspec.replay.commands.simulate import simulate
+from batchspec.replay.commands.sweep import sweep
 from batchspec.spec.errors import BatchspecError
 
 # Every usage error of typer derives from this; which module it lives in depends on typer's version.
@@ -46,6 +49,9 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     check: "Traces against the spec.",
     record: "The engine over a workload, as a trace.",
     simulate: "The reference scheduler over a workload, as a trace.",
+    compare: "Policies, modes and limits side by side.",
+    sweep: "Throughput against latency, load by load.",
+    calibrate: "The simulator's cost model, from a recorded run.",
     import_: "Production records into a workload.",
     conform: "The conformance suite on a scheduler.",
     explore: "Every state of a small configuration.",
@@ -71,6 +77,7 @@ def options(
     ] = False,
 ) -> None:
     """The reference spec and trace checker for LLM-serving batch schedulers."""
+    plugins.announce()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return console.BROKEN_PIPE
     # A fault of ours. A script still gets its one line and a status that is no verdict.
     except Exception as error:
+        if (theirs := plugins.blamed(error)) is not None:
+            console.warn(theirs)
+            return console.UNUSABLE
         console.warn(f"internal error, please report it: {_place(error)}")
         return console.UNUSABLE
 

@@ -17,8 +17,9 @@ from batchspec.replay.report.text import finding_lines, state_of
 from batchspec.replay.simulate import header_of, simulate
 from batchspec.spec.catalogue import RULES
 from batchspec.spec.library import load_profile
-from batchspec.spec.metrics import Distribution, Metrics, measure
+from batchspec.spec.metrics import Metrics, measure
 from batchspec.spec.profile import Profile
+from batchspec.spec.quantities import Distribution
 from batchspec.spec.records import Record
 from batchspec.spec.verdict import Report
 from batchspec.traces.importers import ImportLog, azure

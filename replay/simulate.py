@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Final
 
-from batchspec.replay.cost import CostModel
+from batchspec.replay.cost import Cost, CostModel
 from batchspec.spec.errors import SpecError
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.profile import Profile
@@ -38,9 +38,10 @@ def simulate(
     profile: Profile,
     *,
     seed: int = 0,
-    cost: CostModel | None = None,
+    cost: Cost | None = None,
     level: str = "L3",
     speed: float = 1.0,
+    concurrency: int | None = None,
     aborts: Mapping[RequestId, int] | None = None,
     parks: Mapping[RequestId, tuple[str, int]] | None = None,
     drafts: int = 0,
@@ -52,8 +53,10 @@ def simulate(
     """The events of a run, one by one.
 
     `records` come in order of arrival; those that arrive at the same time keep their order.
-    `speed` 2 lets them arrive twice as fast. `aborts` says after how many nanoseconds a client
-    cancels its request, `parks` for what reason and how long a request is set aside on arrival.
+    `speed` 2 lets them arrive twice as fast. With `concurrency` their times are left aside: that many
+    clients each send the next one as soon as their last one has ended. `aborts` says after how many
+    nanoseconds a client cancels its request, `parks` for what reason and how long a request is set
+    aside on arrival.
     `drafts` tokens are proposed at each decode and each of them is accepted, one after the other,
     with probability `accept` (drawn from `seed`). `predictor` foretells output tokens where admission
     rests on predictions; without it max_tokens. `hash_block`: tokens behind one prefix hash.
@@ -71,7 +74,12 @@ def simulate(
         outputs=outputs,
         hash_block=hash_block,
     )
-    return _run(scheduler, iter(records), speed, aborts or {}, parks or {})
+    news = _News(iter(records), speed, aborts or {}, parks or {})
+    if concurrency is not None:
+        if concurrency < 1:
+            raise SpecError(f"concurrency must be at least 1, not {concurrency}")
+        news = _Clients(iter(records), concurrency, aborts or {}, parks or {})
+    return _run(scheduler, news)
 
 
 def trace_of(
@@ -96,15 +104,8 @@ def header_of(profile: Profile, *, recorded: bool = False, complete: bool = Fals
     )
 
 
-def _run(
-    scheduler: ReferenceScheduler,
-    records: Iterator[Record],
-    speed: float,
-    aborts: Mapping[RequestId, int],
-    parks: Mapping[RequestId, tuple[str, int]],
-) -> Iterator[Event]:
+def _run(scheduler: ReferenceScheduler, news: "_News") -> Iterator[Event]:
     now = 0
-    news = _News(records, speed, aborts, parks)
     watch = _Watch()
     while True:
         news.tell(scheduler, now)
@@ -180,13 +181,19 @@ class _News:
             if arrival < self._last_ns:
                 raise SpecError(f"request {record.request!r} arrives before the one above it: sort them")
             self._last_ns = arrival
-            scheduler.add(record, arrival)
-            if (delay := self._aborts.get(record.request)) is not None:
-                self._later(arrival + delay, _CANCEL, record.request)
-            if (parked := self._parks.get(record.request)) is not None:
-                scheduler.park(record.request, parked[0])
-                self._later(arrival + parked[1], _READY, record.request)
-            self._following = next(self._records, None)
+            self._arrive(scheduler, record, arrival)
+        self._tell_script(scheduler, now)
+
+    def _arrive(self, scheduler: ReferenceScheduler, record: Record, arrival: int) -> None:
+        scheduler.add(record, arrival)
+        if (delay := self._aborts.get(record.request)) is not None:
+            self._later(arrival + delay, _CANCEL, record.request)
+        if (parked := self._parks.get(record.request)) is not None:
+            scheduler.park(record.request, parked[0])
+            self._later(arrival + parked[1], _READY, record.request)
+        self._following = next(self._records, None)
+
+    def _tell_script(self, scheduler: ReferenceScheduler, now: int) -> None:
         while self._script and self._script[0][0] <= now:
             _, _, what, request = heappop(self._script)
             if scheduler.is_live(request):
@@ -197,6 +204,33 @@ class _News:
 
     def _arrival_ns(self, record: Record) -> int:
         return record.arrival_ns if self._speed == 1 else int(record.arrival_ns / self._speed)
+
+
+class _Clients(_News):
+    """A closed loop: so many clients, each of whom sends its next request when its last one has ended."""
+
+    def __init__(
+        self,
+        records: Iterator[Record],
+        concurrency: int,
+        aborts: Mapping[RequestId, int],
+        parks: Mapping[RequestId, tuple[str, int]],
+    ) -> None:
+        super().__init__(records, 1.0, aborts, parks)
+        self._concurrency = concurrency
+        self._live = 0
+
+    def tell(self, scheduler: ReferenceScheduler, now: int) -> None:
+        while self._following is not None and scheduler.live < self._concurrency:
+            self._arrive(scheduler, self._following, now)
+        self._live = scheduler.live
+        self._tell_script(scheduler, now)
+
+    def next_ns(self) -> int | None:
+        times = [self._script[0][0]] if self._script else []
+        if self._following is not None and self._live < self._concurrency:
+            times.append(0)
+        return min(times, default=None)
 
 
 class _Drafter:

@@ -10,23 +10,12 @@ None. Steps are counted from 1 at the first step of the trace.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import ceil
 
 from batchspec.spec.events import Event, RequestId
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Many values in short: how many, their mean, and the nearest ranks p50, p95, p99 and the largest."""
-
-    count: int
-    mean: float
-    p50: int
-    p95: int
-    p99: int
-    largest: int
+from batchspec.spec.quantities import Distribution, ModelShape, distribution
+from batchspec.spec.served import Served, ServedSink
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +56,16 @@ class Metrics:
     """What padding every member to the longest of its pass would add / all of the padded batch."""
     goodput: float | None
     """Output tokens of finished requests a second."""
+    active: Distribution | None
+    """Active sequences: running, with KV resident, at the end of each step."""
+    throughput: float | None
+    """Output tokens a second, of all requests."""
+    busy: float | None
+    """Share of the span in which a pass runs; of overlapping passes at most all of it."""
+    flops: float
+    """FLOPs of all passes, counted from the model's shape; see `mfu`."""
+    arithmetic_intensity: float | None
+    """FLOPs per byte moved, over all passes: weights read once a pass, KV positions once a member."""
     service: Mapping[str, float] = field(default_factory=dict)
     """Weighted tokens that each tenant was served: w_p · prompt at admission + w_q · outputs."""
 
@@ -75,72 +74,28 @@ class Metrics:
         """Tokens a weight read: the mean batch size in tokens."""
         return self.tokens_per_pass.mean if self.tokens_per_pass else None
 
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """What a pass of a model costs. The defaults are those of an 8-billion-parameter model in 16 bits
-    with 32 layers of 8 KV heads and 32 query heads of 128."""
-
-    parameters: int = 8_000_000_000
-    bytes_per_parameter: float = 2.0
-    kv_bytes_per_position: int = 131_072
-    attention_flops_per_pair: int = 524_288
-    """FLOPs of attention for one query position over one resident position, all layers."""
-
-
-def percentile(values: Sequence[int], share: float) -> int:
-    """The nearest rank: the smallest value not exceeded by `share` of all. `values` must be sorted."""
-    return values[max(0, ceil(share * len(values)) - 1)]
-
-
-def distribution(values: Iterable[int]) -> Distribution | None:
-    """The distribution of whole numbers; None of none."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-    return Distribution(
-        count=len(ordered),
-        mean=sum(ordered) / len(ordered),
-        p50=percentile(ordered, 0.50),
-        p95=percentile(ordered, 0.95),
-        p99=percentile(ordered, 0.99),
-        largest=ordered[-1],
-    )
-
-
-def padding_waste(tokens: Sequence[int]) -> float:
-    """Share of a padded batch that is padding, for one pass with these tokens a member."""
-    padded = len(tokens) * max(tokens, default=0)
-    return 1 - sum(tokens) / padded if padded else 0.0
-
-
-def arithmetic_intensity(tokens: int, kv_positions: int, model: ModelShape | None = None) -> float:
-    """FLOPs per byte of one pass, counted from the model: a decode at batch 1 has about 1.
-
-    `tokens` run through every weight (2 FLOPs each; the weights are read once), and attention reads
-    `kv_positions` resident positions, one query position a member being the case of a decode.
-    """
-    shape = model or ModelShape()
-    flops = 2 * shape.parameters * tokens + shape.attention_flops_per_pair * kv_positions
-    moved = shape.parameters * shape.bytes_per_parameter + shape.kv_bytes_per_position * kv_positions
-    return flops / moved
-
-
-def jain_index(service: Iterable[float]) -> float | None:
-    """Jain's fairness index of what each tenant was served: 1 is equal, 1/n is all for one."""
-    values = list(service)
-    squares = sum(value * value for value in values)
-    return sum(values) ** 2 / (len(values) * squares) if squares else None
+    def mfu(self, peak_flops: float) -> float | None:
+        """Share of a device's peak FLOPs a second that the span made use of. Not `busy`: a device is busy
+        with a pass of one token as with one of thousands."""
+        return self.flops * 1e9 / self.span_ns / peak_flops if self.span_ns else None
 
 
 class Meter:
     """Measures a stream of events. Memory: one record a live request, 8 bytes a measured value."""
 
     def __init__(
-        self, *, max_seqs: int | None = None, recorded: bool = False, w_p: float = 1, w_q: float = 2
+        self,
+        *,
+        max_seqs: int | None = None,
+        recorded: bool = False,
+        w_p: float = 1,
+        w_q: float = 2,
+        model: ModelShape | None = None,
+        served: ServedSink | None = None,
     ) -> None:
         """`max_seqs` is S; `recorded` says that every emission has an `output` row; `w_p` and `w_q`
-        weigh input and output tokens in `service`."""
+        weigh input and output tokens in `service`; `model` is what FLOPs and bytes are counted from.
+        `served` is told of each request when it ends, and of those still live at `result`."""
         self._max_seqs = max_seqs
         self._recorded = recorded
         self._w_p, self._w_q = w_p, w_q
@@ -164,7 +119,13 @@ class Meter:
         self._end_to_end = array("q")
         self._batch, self._tokens = array("q"), array("q")
         self._in_flight, self._waiting = array("q"), array("q")
+        self._active = array("q")
         self._service: dict[str, float] = {}
+        self._model = model or ModelShape()
+        self._served = served
+        self._pass_began_ns: int | None = None
+        self._busy_ns = 0
+        self._flops = self._moved = 0.0
 
     def add(self, event: Event) -> None:
         """One more row."""
@@ -179,7 +140,9 @@ class Meter:
 
     def result(self) -> Metrics:
         """The figures so far; the last step counts as over."""
-        self._close_step(None)
+        self._close_step(self._last_ns)
+        for request, part in list(self._live.items()):
+            self._tell(request, part, None, None)
         steps, seats = self._steps, self._max_seqs
         span = None
         if self._first_ns is not None and self._last_ns is not None:
@@ -211,6 +174,11 @@ class Meter:
             draft_acceptance=self._accepted / self._drafts if self._drafts else None,
             padding_waste=1 - self._computed / self._padded if self._padded else 0.0,
             goodput=self._good_tokens * 1e9 / span if span else None,
+            active=distribution(self._active),
+            throughput=self._outputs * 1e9 / span if span else None,
+            busy=min(1.0, self._busy_ns / span) if span else None,
+            flops=self._flops,
+            arithmetic_intensity=self._flops / self._moved if self._moved else None,
             service=dict(self._service),
         )
 
@@ -236,6 +204,7 @@ class Meter:
         part.running = True
         if event.event == "admit" and not part.admitted:
             part.admitted = True
+            part.admitted_ns = event.time_ns
             _note(self._queueing, part.arrived_ns, event.time_ns)
             if part.prompt is not None:
                 self._serve(part, self._w_p * part.prompt)
@@ -243,11 +212,15 @@ class Meter:
     def _schedule(self, event: Event) -> None:
         if event.request is not None and event.request in self._live:
             start, tokens = event.start or 0, event.tokens or 0
+            if self._pass_began_ns is None:
+                self._pass_began_ns = event.time_ns
             self._members[event.request] = (self._live[event.request], start, tokens, event.drafts or 0)
 
     def _preempt(self, event: Event) -> None:
         self._counts["preempt"] += 1
-        self._leave(event, self._part(event))
+        part = self._part(event)
+        part.preemptions += 1
+        self._leave(event, part)
 
     def _output(self, event: Event) -> None:
         member = self._members.get(event.subject) if event.pass_step == event.step else None
@@ -302,13 +275,28 @@ class Meter:
             self._tokens.append(sum(sizes))
             self._member_steps += len(sizes)
             self._padded += len(sizes) * max(sizes)
+            positions = pairs = 0
             for part, start, tokens, drafts in members.values():
+                end = start + tokens
+                positions += end
+                pairs += tokens * start + tokens * (tokens + 1) // 2
                 self._computed += tokens
-                self._drafts += drafts
-                self._recomputed += max(0, min(start + tokens, part.reached) - start)
-                part.reached = max(part.reached, start + tokens - drafts)
+                if drafts:
+                    self._drafts += drafts
+                if start < part.reached:
+                    again = min(end, part.reached) - start
+                    self._recomputed += again
+                    part.recomputed += again
+                part.reached = max(part.reached, end - drafts)
+            flops, moved = self._model.work(sum(sizes), positions, pairs)
+            self._flops += flops
+            self._moved += moved
+            if self._pass_began_ns is not None and now_ns is not None:
+                self._busy_ns += now_ns - self._pass_began_ns
             self._members = {}
+        self._pass_began_ns = None
         self._seat_steps += self._running
+        self._active.append(self._running)
         self._in_flight.append(len(self._live))
         self._waiting.append(len(self._live) - self._running)
 
@@ -326,6 +314,7 @@ class Meter:
         if tokens < 1:
             return
         if part.outputs == 0:
+            part.first_ns = now_ns
             _note(self._ttft, part.arrived_ns, now_ns)
         else:
             _note(self._tbt, part.emitted_ns, now_ns)
@@ -349,6 +338,26 @@ class Meter:
             part.running = False
             self._running -= 1
         self._live.pop(event.subject, None)
+        self._tell(event.subject, part, event.time_ns, event.event)
+
+    def _tell(self, request: RequestId, part: "_Part", now_ns: int | None, end: str | None) -> None:
+        if self._served is None:
+            return
+        self._served(
+            Served(
+                request=request,
+                tenant=part.tenant,
+                arrival_ns=part.arrived_ns,
+                admitted_ns=part.admitted_ns,
+                first_token_ns=part.first_ns,
+                finish_ns=now_ns,
+                prompt_tokens=part.prompt,
+                output_tokens=part.outputs,
+                preemptions=part.preemptions,
+                recomputed=part.recomputed,
+                end=end,
+            )
+        )
 
     def _part(self, event: Event) -> "_Part":
         """The request's figures; one that the trace never introduced begins here, with nothing known."""
@@ -370,7 +379,11 @@ class _Part:
     emitted_ns: int | None = None
     emitted_in: int | None = None
     admitted: bool = False
+    admitted_ns: int | None = None
+    first_ns: int | None = None
     running: bool = False
+    preemptions: int = 0
+    recomputed: int = 0
     reached: int = 0
 
 
@@ -401,9 +414,11 @@ def measure(
     recorded: bool = False,
     w_p: float = 1,
     w_q: float = 2,
+    model: ModelShape | None = None,
+    served: ServedSink | None = None,
 ) -> Metrics:
     """The metrics of a whole trace. Arguments as for `Meter`."""
-    meter = Meter(max_seqs=max_seqs, recorded=recorded, w_p=w_p, w_q=w_q)
+    meter = Meter(max_seqs=max_seqs, recorded=recorded, w_p=w_p, w_q=w_q, model=model, served=served)
     for event in events:
         meter.add(event)
     return meter.result()

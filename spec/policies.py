@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from batchspec.spec.errors import SpecError
 from batchspec.spec.events import RequestId
-from batchspec.spec.profile import Profile
+from batchspec.spec.profile import Profile, add_word
 
 Rank = tuple[float, ...]
 
@@ -84,10 +84,12 @@ ORDERS: Final[dict[str, Order]] = {"fcfs": fcfs, "sjf": sjf, "priority": priorit
 
 
 def register_order(name: str, order: Order) -> None:
-    """Add an order of admission. Raises `SpecError` where the name is taken."""
-    if name in ORDERS:
+    """Add an order of admission; profiles may claim it from now on. A request is ranked whenever it joins
+    the queue, and keeps its rank until it leaves. Raises `SpecError` where another order has that name."""
+    if ORDERS.get(name, order) is not order:
         raise SpecError(f"the order {name!r} exists already; choose another name")
     ORDERS[name] = order
+    add_word("admission.order", name)
 
 
 def admission_rank(request: Candidate, preempted: bool, profile: Profile) -> Rank:
@@ -241,10 +243,12 @@ ranks only the requests that were denied a block in this step."""
 
 
 def register_victim(name: str, victim: Victim) -> None:
-    """Add a victim rule. Raises `SpecError` where the name is taken."""
-    if name in VICTIMS or name == "self":
+    """Add a victim rule; profiles may claim it from now on. Raises `SpecError` where another one has
+    that name."""
+    if VICTIMS.get(name, victim) is not victim or name == "self":
         raise SpecError(f"the victim rule {name!r} exists already; choose another name")
     VICTIMS[name] = victim
+    add_word("preemption.victim", name)
 
 
 def victim_of(running: Iterable[C], needy: C | None, profile: Profile, denied: Iterable[C] = ()) -> C | None:

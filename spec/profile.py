@@ -34,6 +34,23 @@ def option(kind: str, says: str, *choices: str, default: Any = None, least: int 
     return field(default=None, metadata=meta)
 
 
+_ADDED: Final[dict[str, dict[str, None]]] = {"admission.order": {}, "preemption.victim": {}}
+_OWN: Final = {
+    "admission.order": "one of your own: --policy module:name",
+    "preemption.victim": "one of your own: --victim module:name",
+}
+
+
+def add_word(path: str, word: str) -> None:
+    """Let an option that names a policy take one more word, for a policy that was registered.
+
+    `path` is `admission.order` or `preemption.victim`. Raises `ProfileError` for any other.
+    """
+    if path not in _ADDED:
+        raise ProfileError(f"{path} takes no words of your own; {' and '.join(_ADDED)} do")
+    _ADDED[path][word] = None
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Sizes of the engine: sequences, tokens, blocks, nanoseconds."""
@@ -240,6 +257,9 @@ def _group(group: str, table: Any, where: str) -> Any:
             hint = _nearest(name, kind.__dataclass_fields__)
             raise ProfileError(f"{where}: unknown option {group}.{name}{hint}")
         meta = kind.__dataclass_fields__[name].metadata
+        if isinstance(value, str) and value in _ADDED.get(f"{group}.{name}", ()):
+            values[name] = value
+            continue
         values[name] = _value(value, meta, f"{where}: {group}.{name}")
     return kind(**values)
 
@@ -255,7 +275,8 @@ def _value(value: Any, meta: Mapping[str, Any], where: str) -> Any:
     if kind == "word":
         if value not in meta["choices"]:
             words = ", ".join(meta["choices"])
-            raise ProfileError(f"{where} must be one of {words}, not {_shown(value)}")
+            hint = next((f" ({says})" for path, says in _OWN.items() if where.endswith(path)), "")
+            raise ProfileError(f"{where} must be one of {words}, not {_shown(value)}{hint}")
         return value
     if kind == "number":
         return _number(value, where)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from batchspec.replay import console
+from batchspec.replay import console, plugins
 from batchspec.replay.checker import check as check_trace
 from batchspec.replay.claims import claimed, load_config, named_profile
 from batchspec.replay.coverage import Coverage
@@ -78,8 +78,19 @@ def check(
     config: Annotated[
         str | None, typer.Option(metavar="FILE", help="Limits and policies on top of it (.toml or .json).")
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="ORDER", help="Claim this order of admission, by name or module:name."),
+    ] = None,
+    victim: Annotated[
+        str | None, typer.Option(metavar="RULE", help="Claim this victim rule, by name or module:name.")
+    ] = None,
     rule: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Judge only this rule or family. May be repeated.")
+    ] = None,
+    use: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:NAME", help="Judge this rule of your own too. May be repeated."),
     ] = None,
     findings: Annotated[
         int, typer.Option(metavar="N", min=0, help="List up to N violations of each rule.")
@@ -123,17 +134,27 @@ def check(
         raise typer.BadParameter(f"--from {first} lies behind --to {last}")
     if coverage and format not in (Format.text, Format.json):
         raise typer.BadParameter("--coverage is said with --format text or json")
+    plugins.install_rules()
+    for name in use or ():
+        plugins.rule_named(name)
+    wanted_rules = [plugins.rule_named(word) if ":" in word else word for word in rule or ()]
+    claims = None if config is None else load_config(config)
+    if policy is not None or victim is not None:
+        claims = (claims or Profile()).merged(_policies(policy, victim))
     options = [
         ("--profile", profile),
         ("--config", config),
+        ("--policy", policy),
+        ("--victim", victim),
+        *(("--use", each) for each in use or ()),
         *(("--rule", each) for each in rule or ()),
         ("--waive", waive),
         ("--today", today),
     ]
     wanted = _Wanted(
         profile=None if profile is None else named_profile(profile),
-        config=None if config is None else load_config(config),
-        rules=None if not rule else chosen(rule),
+        config=claims,
+        rules=chosen(wanted_rules) if wanted_rules else None,
         findings=max(findings, _IN_A_STRETCH) if stretch else findings,
         waivers=() if waive is None else load_waivers(waive),
         today=date.today() if today is None else _day(today),
@@ -169,6 +190,15 @@ def check(
     for remark in remarks([judged.waived for judged in done], [judged.report for judged in done]):
         console.warn(f"{waive}: {remark}")
     raise typer.Exit(status)
+
+
+def _policies(policy: str | None, victim: str | None) -> Profile:
+    given: dict[str, dict[str, str]] = {}
+    if policy is not None:
+        given["admission"] = {"order": plugins.order_named(policy)}
+    if victim is not None:
+        given["preemption"] = {"victim": plugins.victim_named(victim)}
+    return Profile.from_dict(given, "options")
 
 
 def _day(text: str) -> date:

@@ -1,22 +1,19 @@
 """`batchspec record`: the engine over a workload, recorded; or the membership of a trace, repeated."""
 
 from importlib import import_module
-from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from batchspec.replay import console
-from batchspec.replay.claims import claimed, load_config, named_profile
-from batchspec.replay.commands.simulate import workload_of
+from batchspec.replay.claims import claimed
+from batchspec.replay.commands import options
 from batchspec.replay.progress import bar
 from batchspec.replay.report.page import Page, count
+from batchspec.replay.workload import Workload, load_workload
 from batchspec.spec.errors import BatchspecError
 from batchspec.spec.profile import Profile
 from batchspec.traces.reader import open_trace
-
-_SIZES = ("max_seqs", "token_budget", "kv_blocks", "block_size")
 
 
 def record(
@@ -32,9 +29,7 @@ def record(
     profile: Annotated[
         str, typer.Option(metavar="NAME", help="What to schedule by: a shipped profile, or a file.")
     ] = "batchspec",
-    config: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Limits and policies on top of it (.toml or .json).")
-    ] = None,
+    config: options.Config = None,
     mode: Annotated[
         str | None, typer.Option(metavar="MODE", help="static, dynamic or continuous batching.")
     ] = None,
@@ -62,9 +57,16 @@ def record(
     level: Annotated[str, typer.Option(metavar="LEVEL", help="L1, L2 or L3: how much is recorded.")] = "L3",
     threads: Annotated[int, typer.Option(metavar="N", min=1, help="CPU threads of the engine.")] = 1,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Prompts and random weights.")] = 0,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Take only the first N requests.")
-    ] = None,
+    limit: options.Limit = None,
+    skip: options.Skip = 0,
+    from_s: options.FromS = None,
+    to_s: options.ToS = None,
+    speed: options.Speed = 1.0,
+    prompt_scale: options.PromptScale = 1.0,
+    output_scale: options.OutputScale = 1.0,
+    tenant: options.Tenant = None,
+    tenants: options.Tenants = 0,
+    priorities: options.Priorities = 0,
     prompt_divisor: Annotated[
         int, typer.Option(metavar="N", min=1, help="Divide prompt lengths, for a small model.")
     ] = 1,
@@ -91,22 +93,32 @@ def record(
     if follow is not None:
         _follow(follow, built, seed)
         return
-    given: dict[str, Any] = {
-        "batching": {} if mode is None else {"mode": mode},
-        "admission": {} if policy is None else {"order": policy},
-        "preemption": {} if preempt is None else {"mode": preempt},
-        "limits": {
-            name: size
-            for name, size in zip(_SIZES, (max_seqs, token_budget, kv_blocks, block_size), strict=True)
-            if size is not None
-        },
-    }
-    claims = named_profile(profile)
-    if config is not None:
-        claims = claims.merged(load_config(config))
-    claims = claims.merged(Profile.from_dict(given, "options"))
+    claims = options.claims_of(
+        profile,
+        config,
+        mode=mode,
+        policy=policy,
+        preempt=preempt,
+        max_seqs=max_seqs,
+        token_budget=token_budget,
+        kv_blocks=kv_blocks,
+        block_size=block_size,
+    )
+    shape = options.reshape(
+        speed=speed,
+        prompt_scale=prompt_scale,
+        output_scale=output_scale,
+        from_s=from_s,
+        to_s=to_s,
+        skip=skip,
+        limit=limit,
+        tenant=tenant,
+        tenants=tenants,
+        priorities=priorities,
+        seed=seed,
+    )
     _record(
-        list(islice(workload_of(Path(workload or "")), limit)),
+        load_workload(workload or "", shape),
         out or "",
         claims,
         model=built,
@@ -118,7 +130,7 @@ def record(
 
 
 def _record(
-    records: list[Any],
+    workload: Workload,
     out: str,
     claims: Profile,
     *,
@@ -131,11 +143,12 @@ def _record(
     engine = _engine("record")
     clocks = _engine("clock")
     requests = _engine("workload").requests_of(
-        records,
+        workload.records,
         model.config.vocab_size,
         seed,
         prompt_divisor=divisors[0],
         output_divisor=divisors[1],
+        hash_block=workload.hash_block,
     )
     with bar("recording") as shown:
 

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from batchspec.replay import plugins
 from batchspec.replay.console import show
 from batchspec.replay.examples import judged
 from batchspec.replay.report.catalogue import add_finding, catalogue_page, rule_page
@@ -18,11 +19,18 @@ def rules(
     name: Annotated[
         str | None, typer.Argument(metavar="ID", help="A rule, or a family such as slots.")
     ] = None,
+    use: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:NAME", help="Include this rule of your own. May be repeated."),
+    ] = None,
 ) -> None:
     """List the rules of the spec, or explain one with a passing and a failing trace.
 
     Example:  batchspec rules slots/reuse
     """
+    plugins.install_rules()
+    for own in use or ():
+        plugins.rule_named(own)
     if name is not None and name in RULES:
         shown = example(name)
         page = rule_page(RULES[name], shown)

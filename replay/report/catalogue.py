@@ -70,7 +70,8 @@ def rule_page(rule: type[Rule], example: Example | None = None) -> Page:
     if rule.opt_in:
         page.wrap(f"only on request (--rule {rule.id})", indent=2, first="judged:   ")
     # Without any claim and any column `missing` says whatever else the rule asks for.
-    needs = rule.missing(Profile(), frozenset(), frozenset()) if example else ()
+    own = not rule.__module__.startswith("batchspec.")
+    needs = rule.missing(Profile(), frozenset(), frozenset()) if example or own else ()
     options = [item for item in needs if "." in item and item not in rule.premise]
     columns = [item for item in needs if "." not in item]
     claims = [_premise(item) for item in (*rule.premise, *options)] or ["none: judged under every profile"]
@@ -78,6 +79,8 @@ def rule_page(rule: type[Rule], example: Example | None = None) -> Page:
         page.wrap(claim, indent=2, first="claims:   " if not number else " " * 10)
     page.wrap(", ".join(columns) or "step and event", indent=2, first="columns:  ")
     page.wrap(rule.source, indent=2, first="source:   ")
+    if own:
+        return page
     if example is None:
         lacking = ", ".join(rule.missing(Profile(), frozenset(COLUMNS), frozenset(KINDS)))
         page.wrap(f"none: no trace can show it; needs {lacking}", indent=2, first="example:  ")

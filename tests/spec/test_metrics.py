@@ -5,17 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchspec.spec.events import Event
-from batchspec.spec.metrics import (
-    Metrics,
+from batchspec.spec.metrics import Metrics, measure
+from batchspec.spec.profile import Profile
+from batchspec.spec.quantities import (
     ModelShape,
     arithmetic_intensity,
     distribution,
     jain_index,
-    measure,
     padding_waste,
     percentile,
 )
-from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
 from batchspec.spec.reference import ReferenceScheduler
 
