@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
-from batchspec.replay.adapters.content import filled, keys
 from batchspec.replay.harness import (
     Capabilities,
     HarnessError,
@@ -138,10 +137,7 @@ class Adapter:
             joins = resume if item.seq_id in self._started else admit
             self._started.add(item.seq_id)
             table = list(item.block_table)
-            taken = keys(item.token_ids, self._size, 0, cached // self._size)
-            self._rows.append(
-                joins(name, cached=cached, blocks=len(table), block_ids=table, block_hashes=taken)
-            )
+            self._rows.append(joins(name, cached=cached, blocks=len(table), block_ids=table))
             self._rows.append(self._turn(item, cached, known - cached, ()))
 
         return joined
@@ -161,7 +157,6 @@ class Adapter:
             start=start,
             blocks=len(item.block_table),
             block_ids=granted,
-            block_hashes=filled(item.token_ids, self._size, start, start + tokens),
         )
 
     def _around_question(self, can_append: Any) -> Any:
