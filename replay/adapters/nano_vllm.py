@@ -183,6 +183,10 @@ def make(profile: Profile) -> Adapter:
     return Adapter(profile)
 
 
+make.limits = {"block_size": (4, 8, 2)}  # type: ignore[attr-defined]
+"""Its arithmetic on whole blocks needs more than one position a block (it ships with 256)."""
+
+
 def _engine() -> tuple[str, SimpleNamespace]:
     """The installed version and its classes, without the package's own `__init__`."""
     try:
