@@ -353,15 +353,15 @@ def fits(state: State, record: Request) -> bool | None:
     return _resources_fit(state, record, blocks_fit(state, record, budget))
 
 
-def blocks_fit(state: State, record: Request, budget: int | None) -> bool | None:
-    """need + watermark <= free; the watermark only while another request runs."""
+def blocks_fit(state: State, record: Request, budget: int | None, headroom: int = 0) -> bool | None:
+    """need + watermark + headroom <= free; the watermark only while another request runs."""
     need = need_blocks(state, record, budget)
     least, most = free_bounds(state)
     if need is None:
         return None
     watermark: int = state.profile.value("admission.watermark_blocks")
     others = len(state.running) - (1 if record.id in state.running else 0)
-    wanted = need + (watermark if others > 0 else 0)
+    wanted = need + (watermark if others > 0 else 0) + headroom
     if least is not None and wanted <= least:
         return True
     if most is not None and wanted > most:

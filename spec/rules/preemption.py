@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from batchspec.spec.events import Event, RequestId
-from batchspec.spec.line import free_bounds
+from batchspec.spec.line import blocks_fit, fits, free_bounds
 from batchspec.spec.model import RUNNING, Request
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
@@ -44,7 +44,7 @@ class Cause(Rule):
     id = "preemption/cause"
     sentence = (
         "At each preemption its beneficiary needs more than the free blocks of that moment, or, where the "
-        "profile allows, a strictly more urgent request waits."
+        "profile allows, a strictly more urgent request waits and does not fit as it is."
     )
     premise = ("limits.kv_blocks", "limits.block_size")
     columns = ("prompt_tokens",)
@@ -140,6 +140,23 @@ class Cause(Rule):
                 expected="a strictly more urgent request" if allowed else "no preemption for who waits",
                 observed=f"priority {cause.priority} of {cause.id}, {victim.priority} of {victim.id}",
             )
+        elif self._fits_already(cause):
+            self.flag(
+                f"{victim.id} is preempted for {cause.id}, which is next in line and fits without that",
+                victim.id,
+                cause.id,
+                expected=f"the admission of {cause.id}, and no preemption",
+                observed=f"free seats {self.state.free_seats()}, budget left {self.state.budget_left()}, "
+                f"{count(free_bounds(self.state)[0] or 0, 'block')} free",
+            )
+
+    def _fits_already(self, cause: Request) -> bool:
+        """Whether nothing keeps it out: others before it, a seat, tokens, blocks or the headroom."""
+        first = self.line.next()
+        if first is None or first.id != cause.id or fits(self.state, cause) is not True:
+            return False
+        headroom: int = self.profile.value("preemption.headroom_blocks")
+        return blocks_fit(self.state, cause, self.state.budget_left(), headroom) is True
 
 
 class Victim(Rule):

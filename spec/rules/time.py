@@ -10,16 +10,20 @@ from batchspec.spec.words import duration
 
 
 class Backwards(Rule):
-    """Step never falls; a monotonic or virtual clock never falls."""
+    """Step never falls, and grows behind a `step` row; a monotonic or virtual clock never falls."""
 
     id = "time/backwards"
-    sentence = "The step number never falls, and a monotonic or virtual clock never runs backwards."
-    source = "trace format, columns `step` and `time_ns`"
+    sentence = (
+        "The step number never falls, what follows a step row bears a greater one, and a monotonic or "
+        "virtual clock never runs backwards."
+    )
+    source = "trace format, columns `step` (between two iterations: the next) and `time_ns`, event `step`"
 
     def __init__(self, *args: object) -> None:
         """No time has been seen."""
         super().__init__(*args)  # type: ignore[arg-type]
         self._last: int | None = None
+        self._step: int | None = None
 
     def hook(self, name: str) -> Callable[..., None] | None:
         """Rows are looked at only where the clock is one that never runs back."""
@@ -35,8 +39,16 @@ class Backwards(Rule):
         )
 
     def opened(self, event: Event) -> None:
-        """Each new step number is one instance."""
+        """Each iteration is one instance; one that has had its end does not begin again."""
         self.checked += 1
+        if event.step == self._step:
+            self.flag(
+                f"step {event.step} goes on after its step row",
+                *(() if event.request is None else (event.request,)),
+                expected=f"the number of the next step, at least {event.step + 1}",
+                observed=f"{event.event} with step {event.step}",
+            )
+        self._step = event.step
 
     def before_any(self, event: Event, record: Request | None) -> None:
         """Compare the clock of rows written by the engine; arrivals and cancels bear the client's."""

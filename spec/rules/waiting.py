@@ -6,7 +6,7 @@ from typing import Any
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.line import never_fits
 from batchspec.spec.model import RUNNING, WAITING, Request
-from batchspec.spec.profile import Profile
+from batchspec.spec.profile import Profile, parse_need
 from batchspec.spec.rule import Rule
 from batchspec.spec.rules.admission import order_needs
 from batchspec.spec.rules.slots import fit_needs
@@ -19,7 +19,8 @@ class NeverFit(Rule):
     id = "admission/never-fit"
     sentence = (
         "A request that the empty pool, the model's length or an unchunked step can never hold ends within K "
-        "steps of becoming the policy's next; so does a sole running request that needs block N + 1."
+        "steps of becoming the policy's next; so does a sole running request that needs block N + 1. Where "
+        "the model's length and the pool are claimed, nobody is refused as too long who fits them in full."
     )
     kind = "bounded"
     premise = ("admission.order",)
@@ -41,6 +42,21 @@ class NeverFit(Rule):
         if not pool and limits.max_model_len is None:
             return ("limits.kv_blocks",)
         return order_needs(profile, columns, kinds)
+
+    def before_reject(self, event: Event, record: Request | None) -> None:
+        """Refused as too long: is there a limit that it could exceed?"""
+        if record is None or event.reason != "too_long":
+            return
+        text = fits_in_full(self.profile, record)
+        if text is None:
+            return
+        self.checked += 1
+        self.flag(
+            f"{record.id} is refused as too long and would fit, however many tokens it emits",
+            record.id,
+            expected="its admission when its turn comes",
+            observed=text,
+        )
 
     def closing(self, event: Event | None) -> None:
         """Count the steps in which the same hopeless request is next, or runs alone."""
@@ -103,6 +119,37 @@ class NeverFit(Rule):
     def open(self) -> bool:
         """The bound has not run out."""
         return self._next is not None and self._next not in self._told
+
+
+def fits_in_full(profile: Profile, record: Request) -> str | None:
+    """In words why a request fits every limit with all its outputs, whatever is kept beside; None where it
+    may not, or where a limit is not claimed that it might exceed."""
+    limits, prompt, most = profile.limits, record.prompt, record.max_tokens
+    length, pool, size = limits.max_model_len, limits.kv_blocks, limits.block_size
+    if prompt is None or most is None or length is None or pool is None or size is None:
+        return None
+    if limits.resources or profile.admission.test in ("ratio", "peak"):
+        return None
+    tokens = prompt + most
+    if tokens > length:
+        return None
+    passes = [limits.prefill_budget]
+    if not profile.batching.chunked_prefill:
+        if limits.token_budget is None:
+            return None
+        passes.append(limits.token_budget)
+    # What it emits before a preemption is a part of the prompt when it comes back.
+    if any(budget is not None and tokens > budget for budget in passes):
+        return None
+    extra = max(parse_need(need or "step")[1] for need in (profile.admission.test, profile.admission.reserve))
+    beside: int = profile.value("admission.watermark_blocks") + profile.value("preemption.headroom_blocks")
+    need = -(-(tokens + extra + (profile.batching.lookahead or 0)) // size) + beside
+    if need > pool:
+        return None
+    return (
+        f"prompt {prompt} + max_tokens {most} of max_model_len {length}; "
+        f"at most {count(need, 'block')} of {pool}"
+    )
 
 
 class NeedlessWait(Rule):

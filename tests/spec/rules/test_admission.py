@@ -413,3 +413,53 @@ def test_without_skip_rows_only_one_that_fits_is_owed_a_look(judge) -> None:
     assert judge(text.format(claims) + steps(2, 4)).steps("admission/parked") == [4]
     assert judge(text.format(claims.replace("max_seqs=2", "max_seqs=1")) + steps(2, 9)).broken == []
     assert "admission.test" in judge(text.format("") + steps(2, 4))["admission/parked"].missing
+
+
+REFUSED = """
+cfg order=fcfs max_model_len={length} kv_blocks={blocks} block_size=4
+cfg token_budget=16 chunked_prefill={chunked}
+1 arrive A prompt=8 max={most}
+1 reject A too_long
+1 step
+"""
+
+
+def test_nobody_is_refused_as_too_long_who_fits_every_limit(judge) -> None:
+    """The other side of never-fit: a bound that is met is no reason to refuse."""
+
+    def steps(**sizes: object) -> list[int | None]:
+        claims = {"length": 16, "blocks": 4, "chunked": "true", "most": 8} | sizes
+        return judge(REFUSED.format(**claims)).steps("admission/never-fit")
+
+    assert steps() == [1]
+    assert steps(length=15) == [], "prompt + max_tokens is over the model's length"
+    assert steps(blocks=3) == [], "it could outgrow the pool"
+    assert steps(chunked="false") == [1]
+    assert steps(chunked="false", length=99, blocks=9, most=9) == [], "it could outgrow an unchunked step"
+    assert steps(chunked="true", length=99, blocks=9, most=9) == [1]
+
+
+@pytest.mark.parametrize(
+    ("claim", "blamed"),
+    [
+        ("watermark_blocks=1", False),
+        ("lookahead=1", False),
+        ("preemption.headroom_blocks=1", False),
+        ("test=known+1", False),
+        ("test=known", True),
+        ("limits.prefill_budget=15", False),
+        ('limits.resources={"encoder":1}', False),
+        ("test=peak", False),
+    ],
+)
+def test_what_is_kept_beside_a_request_may_make_it_too_long(judge, claim: str, blamed: bool) -> None:
+    text = f"cfg {claim}\n" + REFUSED.format(length=16, blocks=4, chunked="true", most=8)
+    assert ("admission/never-fit" in judge(text).broken) is blamed
+
+
+def test_a_refusal_is_judged_only_where_its_limits_are_claimed(judge) -> None:
+    text = REFUSED.format(length=16, blocks=4, chunked="true", most=8)
+    for claim in ("max_model_len=16 ", "kv_blocks=4 ", "block_size=4 "):
+        assert "admission/never-fit" not in judge(text.replace(claim, "")).broken
+    assert "admission/never-fit" not in judge(text.replace(" max=8", "")).broken
+    assert "admission/never-fit" not in judge(text.replace("too_long", "queue_full")).broken

@@ -402,3 +402,51 @@ def test_what_a_preempted_request_comes_back_with(judge, claims, reason, back, b
     text += f"2 preempt A {reason}\n"
 
     assert bool(judge(f"{text}3 {back}")["preemption/swap"].violations) is broken
+
+
+URGENT = """
+cfg max_seqs={seats} token_budget=16 kv_blocks=4 block_size=4 batching.mode=continuous chunked_prefill=true
+cfg order=priority urgent=low test=known reserve=known misfit=stop for_waiting=true preemption.mode=recompute
+cfg victim=least-urgent resume=front admit_in_same_step=true
+1 arrive L prompt=4 max=9 priority=5
+1 admit L cached=0 blocks=1
+1 schedule L start=0 tokens=4 blocks=1
+1 step
+2 arrive H prompt={prompt} max=2 priority=0
+2 preempt L recompute cause=H blocks=0
+2 admit H cached=0 blocks={need}
+2 schedule H start=0 tokens={prompt} blocks={need}
+2 step
+"""
+
+
+@pytest.mark.parametrize(
+    ("seats", "prompt", "extra", "blamed"),
+    [
+        (2, 12, "", True),  # 3 blocks and a seat are free
+        (1, 12, "", False),  # no seat
+        (2, 13, "", False),  # 4 blocks
+        (2, 12, "watermark_blocks=1", False),
+        (2, 12, "preemption.headroom_blocks=1", False),
+        (2, 8, "preemption.headroom_blocks=1", True),
+    ],
+)
+def test_nobody_makes_room_for_an_urgent_one_that_fits(judge, seats, prompt, extra, blamed) -> None:
+    """Rules, preemption/cause: a need beyond what is free; urgency alone is none."""
+    text = URGENT.format(seats=seats, prompt=prompt, need=-(-prompt // 4))
+
+    found = judge(f"cfg {extra}\n{text}" if extra else text)
+
+    assert found.steps("preemption/cause") == ([2] if blamed else [])
+
+
+def test_room_for_an_urgent_one_that_is_not_next_may_be_needed(judge) -> None:
+    """The free seat is the first one's; the second needs that of the victim."""
+    text = URGENT.format(seats=2, prompt=4, need=1)
+    second = "2 arrive H prompt=4 max=2 priority=0\n2 arrive G prompt=4 max=2 priority=0\n"
+    text = text.replace("2 arrive H prompt=4 max=2 priority=0\n", second).replace("cause=H", "cause=G")
+    text = text.replace(
+        "2 step\n", "2 admit G cached=0 blocks=1\n2 schedule G start=0 tokens=4 blocks=1\n2 step\n"
+    )
+
+    assert judge(text).of("preemption/cause") == []

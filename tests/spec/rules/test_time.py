@@ -80,5 +80,22 @@ def test_without_times_causality_is_not_checkable(judge) -> None:
     assert judge("1 arrive A prompt=4")["time/causality"].missing == ("time_ns",)
 
 
-def test_the_step_number_may_stand_still_and_jump(judge) -> None:
-    assert judge("1 arrive A prompt=4\n1 step\n1 step\n9 step").broken == []
+def test_the_step_number_may_jump(judge) -> None:
+    assert judge("1 arrive A prompt=4\n1 step\n9 step").broken == []
+
+
+def test_without_step_rows_the_number_says_where_a_step_ends(judge) -> None:
+    text = "1 arrive A prompt=4\n1 admit A\n1 schedule A start=0 tokens=4\n2 schedule A start=4 tokens=1\n"
+    assert judge(text + "2 finish A stop").broken == []
+
+
+def test_a_step_does_not_go_on_after_its_step_row(judge) -> None:
+    """Trace format: what happens between two iterations carries the number of the next."""
+    text = "1 arrive A prompt=4\n1 admit A\n1 schedule A start=0 tokens=4\n1 step\n"
+
+    again = judge(text + "1 cancel A\n1 step\n2 abort A client\n2 step")
+
+    assert again.broken == ["time/backwards"]
+    assert [finding.row for finding in again.of("time/backwards")] == [4]
+    assert judge(text + "1 step\n2 cancel A\n2 abort A client\n2 step").steps("time/backwards") == [1]
+    assert judge(text + "2 cancel A\n2 abort A client\n2 step").broken == []
