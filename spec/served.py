@@ -124,5 +124,23 @@ def attainment(served: Iterable[Served], objectives: Objectives, span_ns: int | 
     )
 
 
+def service_until(
+    records: Iterable[Record], until_ns: int, *, w_p: float = 1, w_q: float = 2
+) -> dict[str | None, float]:
+    """What each tenant was served by a moment, in weighted tokens: `w_p` an input token at the first
+    token, `w_q` an output token, outputs spread evenly from the first token to the finish."""
+    service: dict[str | None, float] = {}
+    for record in records:
+        first, finish = record.first_token_ns, record.finish_ns
+        if first is None or first > until_ns:
+            continue
+        done = 1.0
+        if finish is not None and finish > until_ns:
+            done = (until_ns - first) / (finish - first)
+        amount = w_p * (record.prompt_tokens or 0) + w_q * (record.output_tokens or 0) * done
+        service[record.tenant] = service.get(record.tenant, 0.0) + amount
+    return service
+
+
 def _between(since: int | None, until: int | None) -> int | None:
     return None if since is None or until is None else until - since
