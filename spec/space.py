@@ -178,7 +178,7 @@ class Space:
                 yield (Event(1, "reject", record.id, reason="too_long"),)
         runs = [record for record in state.records(state.running) if record.id not in state.members]
         for record in runs:
-            if len(state.running) == 1 and self._hold(record, (record.computed or 0) + 1) > self.blocks:
+            if len(state.running) == 1 and self.hold(record, (record.computed or 0) + 1) > self.blocks:
                 yield (_abort(record, "memory"),)
                 continue
             yield from self._run(state, record)
@@ -189,7 +189,7 @@ class Space:
         """A part of this step's pass for one that runs, of every length that is allowed."""
         free = state.free_now() or 0
         for tokens in self._chunks(state, record):
-            blocks = self._hold(record, (record.computed or 0) + tokens)
+            blocks = self.hold(record, (record.computed or 0) + tokens)
             if blocks - (record.blocks or 0) <= free:
                 yield (_schedule(record, record.computed or 0, tokens, blocks),)
 
@@ -200,7 +200,7 @@ class Space:
             return
         chunks = list(self._chunks(state, needy))
         end = (needy.computed or 0) + max(chunks, default=1)
-        if self._hold(needy, end) - (needy.blocks or 0) <= (state.free_now() or 0):
+        if self.hold(needy, end) - (needy.blocks or 0) <= (state.free_now() or 0):
             return
         for victim in self._victims(state, needy):
             # A member gives its tokens back as well. Without any budget nobody else makes room.
@@ -259,7 +259,7 @@ class Space:
         free = (state.free_now() or 0) - watermark
         start = (record.computed or 0) if record.swapped else 0
         for tokens in self._chunks(state, record):
-            blocks = self._hold(record, start + tokens)
+            blocks = self.hold(record, start + tokens)
             if word == "step" and blocks - (record.blocks or 0) > free:
                 continue
             kind = "admit" if record.state == WAITING else "resume"
@@ -275,7 +275,7 @@ class Space:
         if not victims or needy.id in state.preempted_now:
             return
         room = (state.free_now() or 0) + sum(record.blocks or 0 for record in mine)
-        if self._hold(needy, (needy.computed or 0) + 1) > room:
+        if self.hold(needy, (needy.computed or 0) + 1) > room:
             return
         worst = max(victims, key=lambda record: (urgency(record, self.profile), record.number))
         yield (self._preempt(state, worst, needy),)
@@ -298,7 +298,7 @@ class Space:
             return ()
         return range(most, most - 1 if self.eager or not self.chunked else 0, -1)
 
-    def _hold(self, record: Request, end: int) -> int:
+    def hold(self, record: Request, end: int) -> int:
         """The blocks that a request holds once positions up to `end` are computed: the reservation."""
         known = record.known or 0
         allowed = (record.max_tokens or 0) - (record.outputs or 0)
@@ -337,7 +337,7 @@ class Space:
             decodes = record.prefilled and record.outputs
             if record.id in state.members or not decodes or not state.members:
                 continue
-            short = self._hold(record, (record.computed or 0) + 1) - (record.blocks or 0) > free
+            short = self.hold(record, (record.computed or 0) + 1) - (record.blocks or 0) > free
             if self.stall_free and not short and budget > 0:
                 return None
             if short or budget < 1:

@@ -3,6 +3,8 @@
 import pytest
 
 from batchspec.replay.checker import check_events
+from batchspec.replay.packed.jit import AVAILABLE
+from batchspec.replay.packed.search import Packed, explore_packed
 from batchspec.spec.errors import SpecError
 from batchspec.spec.explore import explore, name_of
 from batchspec.spec.frame import Job
@@ -47,6 +49,7 @@ FAIR: dict[str, object] = {**RESERVED, "admission.order": "fair", "batching.chun
 TWO = (Job(3, 2), Job(2, 3))
 THREE = (Job(2, 2),) * 3
 MIXED = (Job(2, 2), Job(1, 1), Job(1, 2))
+WIDE = (Job(1, 2), Job(3, 3), Job(1, 1))
 URGENT = (Job(3, 2, 1), Job(2, 2, 0), Job(1, 1, 0))
 TENANTS = (Job(1, 2, 0, "x"), Job(1, 1, 0, "x"), Job(2, 1, 0, "y"))
 
@@ -82,6 +85,33 @@ PINNED: dict[str, tuple[dict[str, object], tuple[Job, ...], dict[str, bool], tup
     "priority, eager": (PRIORITY, URGENT, {"eager": True}, (69, 90, 11)),
     "fair": (FAIR, TENANTS, {}, (98, 121, 10)),
     "own blocks given up": ({"preemption.victim": "self"}, TWO, {}, (130, 280, 12)),
+    "fewest outputs": ({"preemption.victim": "fewest-outputs"}, THREE, {}, (341, 745, 26)),
+    "back of the line": ({"preemption.resume": "back"}, THREE, {}, (282, 620, 20)),
+    "by arrival": (
+        {"preemption.resume": "arrival", "preemption.victim": "latest-arrived"},
+        THREE,
+        {},
+        (235, 519, 20),
+    ),
+    "priority": (PRIORITY, URGENT, {}, (558, 1320, 14)),
+    "misfits passed by": (
+        {**RESERVED, "limits.kv_blocks": 4, "admission.misfit": "skip"},
+        WIDE,
+        {},
+        (74, 132, 11),
+    ),
+    "no stall": ({"batching.stall_free": True}, TWO, {}, (175, 365, 15)),
+    "watermark": (
+        {"admission.watermark_blocks": 1, "admission.work_conserving": True},
+        TWO,
+        {},
+        (159, 325, 15),
+    ),
+    "same step": ({"preemption.admit_in_same_step": True}, TWO, {}, (201, 448, 14)),
+    "static, aborts": (STATIC, MIXED, {"aborts": True, "stops": False}, (89, 146, 12)),
+    "fair, aborts": (FAIR, TENANTS, {"aborts": True}, (280, 389, 10)),
+    "never fits": ({}, (Job(7, 1), Job(1, 1)), {}, (9, 10, 5)),
+    "outgrows the pool": ({}, (Job(4, 4),), {}, (22, 32, 8)),
 }
 
 
@@ -94,6 +124,19 @@ def test_counts_are_pinned(name):
     assert (result.states, result.transitions, result.depth) == counts
     assert result.holds
     assert result.whole
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
+@pytest.mark.parametrize("name", PINNED)
+def test_the_packed_form_counts_the_same(name):
+    options, jobs, settings, counts = PINNED[name]
+    space = Space(profile_of(options), jobs, **settings)
+
+    readable, packed = explore(space), explore_packed(Packed(space))
+
+    assert (packed.states, packed.transitions, packed.depth) == counts
+    assert (packed.ends, packed.reached, packed.whole) == (readable.ends, readable.reached, True)
+    assert packed.holds
 
 
 @pytest.mark.parametrize("name", ["recompute, three", "swap"])

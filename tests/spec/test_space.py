@@ -107,7 +107,7 @@ def candidates(space: Space, frame: Frame) -> Iterator[Rows]:
         start = record.computed or 0 if record.state == "running" or record.swapped else 0
         outputs = record.outputs or 0
         for tokens in (1, 2, space.budget + 1):
-            blocks = space._hold(record, start + tokens)
+            blocks = space.hold(record, start + tokens)
             part = Event(1, "schedule", record.id, start=start, tokens=tokens, blocks=blocks)
             # Budget and members are judged when a step's results begin.
             if record.state == "running":
