@@ -52,6 +52,7 @@ class Adapter:
         if limits.block_size != 1:
             raise HarnessError("lightllm counts memory in tokens: set limits.block_size to 1")
         self._total = limits.kv_blocks or 1
+        self._longest = limits.max_model_len
         self._loop = asyncio.new_event_loop()
         self._router = self._make_router(limits.max_seqs or 1, limits.token_budget or 1)
         self._sent: dict[int, Request] = {}
@@ -76,6 +77,8 @@ class Adapter:
             raise Refused("error", f"request {request.id!r} is still live")
         if not request.prompt or request.max_tokens < 1:
             raise Refused("error", "a prompt token and max_tokens of at least 1 are needed")
+        if self._longest is not None and len(request.prompt) + request.max_tokens > self._longest:
+            raise Refused("too_long")  # as its HTTP server does
         self._count += 1
         number = self._count * _STRIDE
         self._numbers[request.id] = number
