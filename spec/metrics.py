@@ -138,6 +138,11 @@ class Meter:
         if act is not None:
             act(self, event)
 
+    @property
+    def service(self) -> Mapping[str, float]:
+        """What each tenant has been served so far, in weighted tokens."""
+        return self._service
+
     def result(self) -> Metrics:
         """The figures so far; the last step counts as over."""
         self._close_step(self._last_ns)

@@ -290,4 +290,20 @@ class ServiceGap(Rule):
         return self._cut
 
 
+def service_bound(profile: Profile, longest: int) -> float:
+    """2U of VTC Theorem 4.4, in weighted tokens: how far the services of two backlogged tenants may drift
+    apart where the longest input has `longest` tokens. Pool and block size must be known."""
+    w_p, w_q = profile.value("fairness.w_p"), profile.value("fairness.w_q")
+    # A charge is divided by its tenant's weight: light tenants move in longer strides.
+    lightest = min([1.0, *(profile.fairness.weights or {}).values()])
+    return float(2 * max(w_p * longest, w_q * _most_tokens(profile)) / lightest)
+
+
+def _most_tokens(profile: Profile) -> int:
+    """Tokens that can be served and unfinished: the pool's, and the newest of each running request, which
+    is served but not yet resident."""
+    limits = profile.limits
+    return (limits.kv_blocks or 0) * (limits.block_size or 0) + (limits.max_seqs or 1)
+
+
 RULES = (Overtaking, PriorityInversion, ServiceGap)
