@@ -5,7 +5,7 @@ that breaks something is as short. Ways are told by the readable space: for each
 the action is found that leads to the next one. Livelocks are found here and told by the readable search.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -48,6 +48,8 @@ from batchspec.spec.invariants import INVARIANTS
 from batchspec.spec.sights import SIGHTS
 from batchspec.spec.space import Rows, Space
 
+Path = list[Rows]
+
 WORKERS: Final = 2
 _BATCH: Final = 1 << 13
 _ACTIONS: Final = 1 << 20
@@ -85,7 +87,7 @@ class _Search:
     def count(self, what: int) -> int:
         return sum(int(share.box.counts[what]) for share in self.shares)
 
-    def way(self, state: int) -> list[Rows]:
+    def way(self, state: int) -> Path:
         """The actions of the way to a state, by its number over all shares."""
         space, workers, frames = self.packed.space, len(self.shares), []
         width = int(self.packed.memory[WORDS])
@@ -156,7 +158,9 @@ def explore_packed(
     return found
 
 
-def _level(search: _Search, both: Callable[..., object], most: int, progress: Progress | None) -> bool:
+def _level(
+    search: _Search, both: Callable[..., Iterator[None]], most: int, progress: Progress | None
+) -> bool:
     """Open all states of one depth; False where the search is cut."""
     shares, room = search.shares, int(search.packed.memory[ROOM])
     workers, ends = len(shares), [int(share.box.counts[STATES]) for share in shares]
@@ -211,4 +215,8 @@ def _judge(search: _Search, found: Exploration) -> None:
 
 
 def _shortest(search: _Search, states: list[int]) -> tuple[Event, ...]:
-    return tuple(named(min((search.way(state) for state in states), key=len)))
+    return tuple(named(min((search.way(state) for state in states), key=_actions)))
+
+
+def _actions(way: Path) -> int:
+    return len(way)

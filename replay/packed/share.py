@@ -111,7 +111,7 @@ def mixed_of(words: Memory, first: int, count: int) -> int:
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         mixed = mixed ^ (mixed >> np.uint64(31))
-    return np.int64(mixed >> np.uint64(2))
+    return np.int64(mixed >> np.uint64(2))  # type: ignore[return-value]
 
 
 @compiled

@@ -152,7 +152,7 @@ def _sizes(space: Space, by_step: bool) -> Memory:
     profile, config = space.profile, np.zeros(TABLES, np.int64)
     limits = profile.limits
     config[JOBS], config[BLOCKS], config[SIZE] = len(space.jobs), space.blocks, space.size
-    config[SEATS], config[BUDGET] = limits.max_seqs, space.budget
+    config[SEATS], config[BUDGET] = limits.max_seqs or 0, space.budget
     config[HOST] = NO_HOST_LIMIT if limits.host_blocks is None else limits.host_blocks
     config[CHUNKED], config[EAGER] = space.chunked, space.eager
     config[STOPS], config[ABORTS], config[SYMMETRY] = space.stops, space.aborts, space.symmetry
