@@ -22,6 +22,9 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_DEPTH: Final = 64
 """Objects and lists in each other: how deep a parser can go depends on the Python, this does not."""
 
+LIVE_ROWS: Final = "live_rows"
+"""Key of a part's header: how many `live` rows it begins with, which a reader of the part before knows."""
+
 CLOCKS: Final = ("wall", "monotonic", "virtual")
 OUTPUTS: Final = ("derived", "recorded")
 BEGINS: Final = ("empty", "running")
@@ -49,6 +52,12 @@ class Header:
     started_at: str | int | None = None
     hash_block: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def live_rows(self) -> int:
+        """How many rows of a part repeat what the part before it tells: its first ones."""
+        found = self.extra.get(LIVE_ROWS)
+        return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Header":

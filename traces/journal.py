@@ -70,6 +70,9 @@ class JournaledRecorder:
         self._group: list[pa.RecordBatch] = []
         self._held = 0
         self._closed = False
+        self._open_path: Path | None = None
+        self.journaled = 0
+        """Bytes in the journal of the open part."""
         self._prepare(overwrite)
 
     def __enter__(self) -> "JournaledRecorder":
@@ -96,6 +99,12 @@ class JournaledRecorder:
         self._held += batch.num_rows
         if self._held >= self._rows_per_group:
             self._write_group()
+
+    def end_part(self) -> Path | None:
+        """Close the open part, if there is one; what follows begins another, with `header` as it is then."""
+        path = self._open_path if self._writer is not None else None
+        self._finish(complete=False)
+        return path
 
     def close(self, complete: bool = True) -> None:
         """Close the open part; from then on the trace says whether it is complete."""
@@ -124,6 +133,8 @@ class JournaledRecorder:
     def _begin(self, schema: pa.Schema) -> None:
         path = self.path if self._single else self.path / f"part-{self._parts:05}.parquet"
         self._parts += 1
+        self._open_path = path
+        self.journaled = 0
         try:
             self._journal = _journal_of(path).open("wb", buffering=0)
         except OSError as error:
@@ -140,6 +151,7 @@ class JournaledRecorder:
             at = 0
             while at < len(frame):
                 at += self._journal.write(frame[at:])
+            self.journaled += len(frame)
             if self._sync:
                 os.fsync(self._journal.fileno())
         except OSError as error:
@@ -255,6 +267,11 @@ def _stream(batch: pa.RecordBatch) -> pa.Buffer:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file of a folder is a part of a trace, or the journal of one."""
+    return path.name.startswith("part-") and path.suffix in (".parquet", SUFFIX)
 
 
 def _journal_of(path: Path) -> Path:

@@ -7,7 +7,7 @@ a file claims about its own size is checked before it is believed.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -30,12 +30,16 @@ MAX_FOOTER: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One Parquet file: its rows, its columns' types, its header."""
+    """One Parquet file: its rows, its columns' types, its header.
+
+    `repeated` rows at its beginning are passed over: `live` rows behind an earlier part.
+    """
 
     path: Path
     rows: int
     schema: pa.Schema
     header: Header | None
+    repeated: int = 0
 
 
 @contextmanager
@@ -150,7 +154,8 @@ class Parts:
     def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
         """Open the table at `path`; only footers are read. Raises `TraceError`."""
         self.path = one_line(path)
-        self.parts = [inspect(part, columns) for part in find_parts(Path(path))]
+        first, *others = [inspect(part, columns) for part in find_parts(Path(path))]
+        self.parts = [first, *map(_later, others)]
         self.num_rows = sum(part.rows for part in self.parts)
         if not self.num_rows:
             raise TraceError(f"{self.path}: no rows at all; is the recording still to come?")
@@ -160,8 +165,12 @@ class Parts:
 
     @property
     def header(self) -> Header | None:
-        """The header of the last part, which alone knows whether the table is complete."""
-        return self.parts[-1].header
+        """The header of the last part, which alone knows whether the table is complete.
+
+        How the table begins is what its first part says.
+        """
+        first, last = self.parts[0].header, self.parts[-1].header
+        return last if first is None or last is None else replace(last, begins=first.begins)
 
     def _id_type(self) -> IdType | None:
         kinds: dict[IdType, Part] = {}
@@ -190,16 +199,19 @@ class Parts:
                 raise TraceError(f"{name}: its header differs from that of {first.path.name}: another trace")
 
     def batches(
-        self, columns: Sequence[str], first: int = 0, last: int | None = None
+        self, columns: Sequence[str], first: int = 0, last: int | None = None, rows: int = BATCH_ROWS
     ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """Batches of the named columns over the rows [first, last), each with its place."""
+        """Batches of the named columns over the rows [first, last), each with its place.
+
+        A batch has at most `rows` rows.
+        """
         end = self.num_rows if last is None else min(last, self.num_rows)
         at = 0
         for part in self.parts:
             if at >= end:
                 return
             if at + part.rows > first:
-                yield from _part_batches(part, columns, at, first, end)
+                yield from _part_batches(part, columns, at, first, end, rows)
             at += part.rows
 
     def present(self) -> frozenset[str]:
@@ -208,6 +220,14 @@ class Parts:
         for part in self.parts:
             found |= _filled(part, [column for column in self.columns if column not in found])
         return frozenset(found)
+
+
+def _later(part: Part) -> Part:
+    """A part behind another: the requests that were live when it began are known by then."""
+    told = 0 if part.header is None else part.header.live_rows
+    if told > part.rows:
+        raise TraceError(f"{one_line(part.path)}: damaged: {told} live rows of {part.rows}")
+    return replace(part, rows=part.rows - told, repeated=told)
 
 
 def _identity(header: Header | None) -> Any:
@@ -235,15 +255,16 @@ def _filled(part: Part, columns: Sequence[str]) -> set[str]:
 
 
 def _part_batches(
-    part: Part, columns: Sequence[str], at: int, first: int, end: int
+    part: Part, columns: Sequence[str], at: int, first: int, end: int, rows: int
 ) -> Iterator[tuple[Place, pa.RecordBatch]]:
     """The batches of one part whose first row is row `at` of the table, cut to [first, end)."""
     name = one_line(part.path)
     words = [column for column in columns if is_string(part.schema.field(column).type)]
     with _reading(name), _open(part.path, words) as file:
-        group, row = _skip(file, first, at)
+        first = max(first, at)
+        group, row = _skip(file, first, at - part.repeated)
         groups = range(group, file.num_row_groups)
-        for batch in _joined(file.iter_batches(BATCH_ROWS, row_groups=groups, columns=list(columns))):
+        for batch in _joined(file.iter_batches(rows, row_groups=groups, columns=list(columns)), rows):
             low, high = max(first - row, 0), min(end - row, batch.num_rows)
             if low < high:
                 yield Place(name, row + low), batch.select(columns).slice(low, high - low)
@@ -267,12 +288,12 @@ def _skip(file: pq.ParquetFile, first: int, row: int) -> tuple[int, int]:
     return group, row
 
 
-def _joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _joined(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
     """Small batches put together: a file of tiny row groups would else pay the price of each."""
     few: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
-        if few and rows + batch.num_rows > BATCH_ROWS:
+        if few and rows + batch.num_rows > most:
             yield _one(few)
             few, rows = [], 0
         few.append(batch)
