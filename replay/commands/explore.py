@@ -1,6 +1,7 @@
 """`batchspec explore`: every state that a small configuration can reach, and what is wrong in one of them."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,12 +9,13 @@ import typer
 
 from batchspec.replay import console
 from batchspec.replay.claims import load_config, named_profile
+from batchspec.replay.exploring import Engine, explore_with
 from batchspec.replay.progress import bar
-from batchspec.replay.report.exploration import counterexample, exploration_page
+from batchspec.replay.report.exploration import counterexample, exploration_object, exploration_page
+from batchspec.replay.report.json import to_json
 from batchspec.replay.stategraph import graph_kind, write_graph
 from batchspec.spec.errors import ProfileError
 from batchspec.spec.explore import MOST_STATES
-from batchspec.spec.explore import explore as explored
 from batchspec.spec.frame import Job
 from batchspec.spec.profile import Profile
 from batchspec.spec.promela import promela, tla
@@ -21,6 +23,13 @@ from batchspec.spec.space import Space
 
 _MOST_JOBS = 26
 _SIZES = ("max_seqs", "token_budget", "kv_blocks", "block_size")
+
+
+class Format(StrEnum):
+    """What to print."""
+
+    text = "text"
+    json = "json"
 
 
 def explore(
@@ -57,6 +66,13 @@ def explore(
     most: Annotated[
         int, typer.Option(metavar="N", min=1, help="Give up after this many states.")
     ] = MOST_STATES,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            metavar="auto|readable|packed", help="What goes through the states: packed is fast (extra fast)."
+        ),
+    ] = Engine.auto,
+    format: Annotated[Format, typer.Option(metavar="text|json", help="What to print.")] = Format.text,
     graph: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the graph of states (.graphml or .dot).")
     ] = None,
@@ -92,8 +108,11 @@ def explore(
         Path(model).write_text(text, encoding="utf-8")
     with bar("exploring") as shown:
         progress = None if shown is None else shown.to
-        found = explored(space, most=most, graph=graph is not None, progress=progress)
-    console.show(exploration_page(space, found))
+        found, used = explore_with(engine, space, most=most, graph=graph is not None, progress=progress)
+    if format is Format.json:
+        console.emit(to_json(exploration_object(space, found, used)))
+    else:
+        console.show(exploration_page(space, found))
     if graph is not None and found.graph is not None:
         write_graph(found.graph, Path(graph))
     first = counterexample(space, found)

@@ -1,5 +1,6 @@
 """`batchspec prove`: the invariants of the spec for every size, by induction."""
 
+from enum import StrEnum
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -7,14 +8,23 @@ import typer
 
 from batchspec.replay import console
 from batchspec.replay.progress import bar, counted
-from batchspec.replay.report.proofs import proofs_page
+from batchspec.replay.report.json import to_json
+from batchspec.replay.report.proofs import proofs_object, proofs_page
 from batchspec.spec.errors import SpecError
+
+
+class Format(StrEnum):
+    """What to print."""
+
+    text = "text"
+    json = "json"
 
 
 def prove(
     requests: Annotated[
         int, typer.Option(metavar="N", help="For up to so many requests; every other size is open.")
     ] = 16,
+    format: Annotated[Format, typer.Option(metavar="text|json", help="What to print.")] = Format.text,
 ) -> None:
     """Prove the safety rules of memory, slots, batch and tokens for every size, with the solver z3.
 
@@ -30,6 +40,9 @@ def prove(
 
     with bar("proving") as shown:
         proofs = list(counted(proved(requests), shown))
-    console.show(proofs_page(proofs, requests))
+    if format is Format.json:
+        console.emit(to_json(proofs_object(proofs, requests)))
+    else:
+        console.show(proofs_page(proofs, requests))
     if not all(proof.kept for proof in proofs):
         raise typer.Exit(console.VIOLATES)

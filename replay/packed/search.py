@@ -215,8 +215,5 @@ def _judge(search: _Search, found: Exploration) -> None:
 
 
 def _shortest(search: _Search, states: list[int]) -> tuple[Event, ...]:
-    return tuple(named(min((search.way(state) for state in states), key=_actions)))
-
-
-def _actions(way: Path) -> int:
-    return len(way)
+    shortest: Path = min((search.way(state) for state in states), key=len)
+    return tuple(named(shortest))

@@ -1,7 +1,10 @@
 """An exploration as a page: counts, verdicts, and the shortest way to what is wrong, as a scenario."""
 
 from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import Any
 
+from batchspec.replay.report.json import SCHEMA_VERSION
 from batchspec.replay.report.page import Page, count
 from batchspec.replay.timeline import collect, timeline_page
 from batchspec.spec.events import Event
@@ -35,6 +38,40 @@ def exploration_page(space: Space, found: Exploration) -> Page:
         page.add("as a scenario:")
         page.lines += [[(line, "")] for line in scenario_of(space, rows).splitlines()]
     return page
+
+
+def exploration_object(space: Space, found: Exploration, engine: str) -> dict[str, Any]:
+    """The same as plain data: what is wrong with its path as a scenario, a livelock from `step` on."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "version": version("batchspec"),
+        "verdict": "holds" if found.holds else "fails",
+        "whole": found.whole,
+        "engine": engine,
+        "eager": space.eager,
+        "symmetry": space.symmetry,
+        "profile": space.profile.name,
+        "config": space.profile.to_dict(),
+        "requests": len(space.jobs),
+        "states": found.states,
+        "transitions": found.transitions,
+        "depth": found.depth,
+        "ends": found.ends,
+        "reached": dict(found.reached),
+        "broken": [
+            {
+                "invariant": broken.invariant.id,
+                "sentence": broken.invariant.sentence,
+                "scenario": scenario_of(space, broken.path),
+            }
+            for broken in found.broken
+        ],
+        "stuck": [{"scenario": scenario_of(space, path)} for path in found.stuck],
+        "livelocks": [
+            {"step": one.cycle[0].step, "scenario": scenario_of(space, [*one.path, *one.cycle])}
+            for one in found.livelocks
+        ],
+    }
 
 
 def _wrong(found: Exploration) -> Iterator[tuple[str, tuple[Event, ...], tuple[Event, ...]]]:

@@ -1,8 +1,10 @@
 """Proofs as a page, and a step that leads out of an invariant as a scenario."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
 
+from batchspec.replay.report.json import SCHEMA_VERSION
 from batchspec.replay.report.page import Page, count
 from batchspec.spec.events import Event
 from batchspec.spec.explore import name_of
@@ -44,6 +46,27 @@ def proofs_page(proofs: Iterable["Proof"], requests: int) -> Page:
     for name, reason in REASONS.items():
         page.wrap(reason, first=f"  {name:<27} ", hang=30)
     return page
+
+
+def proofs_object(proofs: Iterable["Proof"], requests: int) -> dict[str, Any]:
+    """The same as plain data; `kept` is null where the solver found no answer in time."""
+    given = list(proofs)
+    return {
+        "schema": SCHEMA_VERSION,
+        "version": version("batchspec"),
+        "verdict": "proved" if all(proof.kept for proof in given) else "not proved",
+        "requests": requests,
+        "proofs": [
+            {
+                "claim": proof.claim,
+                "step": proof.move,
+                "kept": proof.kept,
+                "scenario": None if proof.escape is None else scenario_of(proof.escape),
+            }
+            for proof in given
+        ],
+        "reasons": dict(REASONS),
+    }
 
 
 def scenario_of(escape: "Escape") -> str:

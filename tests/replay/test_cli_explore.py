@@ -1,12 +1,16 @@
 """`batchspec explore`: what it prints, what it writes, and how it answers a request it cannot take."""
 
+import json
 from pathlib import Path
 
 import networkx as nx
 import pytest
 
+from batchspec.replay import exploring
 from batchspec.replay.checker import check
 from batchspec.replay.cli import main
+from batchspec.replay.packed import search
+from batchspec.replay.packed.jit import AVAILABLE
 from batchspec.replay.report.exploration import counterexample, exploration_page
 from batchspec.spec.explore import explore
 from batchspec.spec.frame import Job
@@ -109,3 +113,57 @@ def test_the_core_model_is_written(name, begins, tmp_path: Path, capsys):
     assert path.read_text().startswith(begins)
     assert main(["explore", *TWO, *SMALL, "--model", str(tmp_path / "core.txt")]) == 2
     assert "written as .pml (spin) or .tla (TLA+)" in capsys.readouterr().err
+
+
+def test_as_one_object(capsys):
+    assert main(["explore", *TWO, *SMALL, "--format", "json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["engine"], found["profile"]) == ("holds", "readable", "vllm-v1")
+    assert (found["states"], found["transitions"], found["depth"]) == (167, 344, 15)
+    assert found["reached"]["comes back"] is True
+
+
+def test_what_is_wrong_stands_in_the_object_as_a_scenario(tmp_path: Path, capsys):
+    """A profile that never preempts, with requests that grow: nobody can go on."""
+    claims = {"preemption": {"mode": "none"}, "limits": {"kv_blocks": 3, "block_size": 1}}
+    config = tmp_path / "claims.json"
+    config.write_text(json.dumps(claims))
+    options = ["--max-seqs", "2", "--token-budget", "3", "--config", str(config), "--eager"]
+
+    status = main(["explore", "--request", "2:2", "--request", "1:2", *options, "--format", "json"])
+
+    found = json.loads(capsys.readouterr().out)
+    assert (status, found["verdict"]) == (1, "fails")
+    (stuck,) = found["stuck"]
+    trace = parse_scenario(stuck["scenario"])
+    assert check(trace, Profile.from_dict(trace.header.config)).steps > 0
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
+def test_the_packed_engine_says_the_same(capsys):
+    assert main(["explore", *TWO, *SMALL]) == 0
+    readable = capsys.readouterr().out
+    assert main(["explore", *TWO, *SMALL, "--engine", "packed"]) == 0
+    assert capsys.readouterr().out == readable
+
+    assert main(["explore", *TWO, *SMALL, "--engine", "packed", "--graph", "states.dot"]) == 2
+    assert "keeps no graph of states" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
+def test_a_large_space_is_gone_through_in_packed_form(capsys, monkeypatch):
+    monkeypatch.setattr(exploring, "_SMALL", 100)
+
+    assert main(["explore", *TWO, *SMALL, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["engine"], found["states"], found["transitions"]) == ("packed", 167, 344)
+
+
+def test_without_numba_the_packed_engine_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setattr(search, "AVAILABLE", False)
+    monkeypatch.setattr(exploring, "_SMALL", 100)
+
+    assert main(["explore", *TWO, *SMALL, "--engine", "packed"]) == 2
+    assert "install batchspec[fast], or use the readable engine" in capsys.readouterr().err
+    assert main(["explore", *TWO, *SMALL]) == 0

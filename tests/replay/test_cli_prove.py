@@ -1,5 +1,6 @@
 """`batchspec prove`: what it prints, and how it says that the solver is missing."""
 
+import json
 from importlib.util import find_spec
 
 import pytest
@@ -46,3 +47,13 @@ def test_without_the_solver_it_says_what_to_install(monkeypatch, capsys):
 def test_a_number_of_requests_that_makes_no_sense(capsys):
     assert main(["prove", "--requests", "0"]) == 2
     assert "1 to 64 requests, not 0" in capsys.readouterr().err
+
+
+@solver
+def test_as_one_object(capsys):
+    assert main(["prove", "--requests", "1", "--format", "json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["requests"]) == ("proved", 1)
+    assert {proof["claim"] for proof in found["proofs"]} == set(CLAIMS)
+    assert all(proof["kept"] is True and proof["scenario"] is None for proof in found["proofs"])
