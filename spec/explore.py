@@ -7,27 +7,59 @@
                    again has made no progress: every cycle is one, and there is no other kind
 
 Breadth first: the path to the first state that breaks an invariant is the shortest there is.
+
+What is explored is a `System`: the space of a profile (space.py), an engine with passes in flight
+(overlap.py), or a scheduler under test. Its states are values, its actions rows of a trace.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from string import ascii_uppercase
-from typing import Final
+from typing import Any, Final, Protocol
 
 import networkx as nx
 
 from batchspec.spec.errors import SpecError
 from batchspec.spec.events import Event
-from batchspec.spec.frame import START, Frame
 from batchspec.spec.invariants import INVARIANTS, Invariant
-from batchspec.spec.sights import SIGHTS, Sight
-from batchspec.spec.space import Rows, Space
+from batchspec.spec.sights import Sight
 
+Rows = tuple[Event, ...]
 Progress = Callable[[int], None]
 
 MOST_STATES: Final = 2_000_000
 _PROGRESS_EVERY: Final = 1000
+
+
+class System(Protocol):
+    """A transition system: states are hashable values, equal if nothing later can tell them apart."""
+
+    @property
+    def start(self) -> Any:
+        """The state in which nobody has arrived."""
+
+    @property
+    def eager(self) -> bool:
+        """Whether a cycle is a livelock: nobody is left out at will."""
+
+    @property
+    def sights(self) -> Sequence[Sight]:
+        """What must be reached."""
+
+    def enabled(self, state: Any) -> Iterator[Rows]:
+        """The actions of a state, in a fixed order."""
+
+    def apply(self, state: Any, rows: Rows) -> Any:
+        """Where one of its actions leads."""
+
+    def over(self, state: Any) -> bool:
+        """Whether everybody has come and gone."""
+
+    def tell(self, path: Iterable[Rows]) -> Iterable[Event]:
+        """The rows of a path from the start as a trace."""
+
+    def label(self, state: Any) -> str:
+        """A state in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +106,10 @@ class Exploration:
 class _Search:
     """The states seen so far: number by frame, and how each was first reached."""
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
-        self.number: dict[Frame, int] = {START: 0}
-        self.frames: list[Frame] = [START]
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.number: dict[Any, int] = {system.start: 0}
+        self.states: list[Any] = [system.start]
         self.parent: list[tuple[int, Rows]] = [(0, ())]
         self.depth: list[int] = [0]
         self.edges: list[list[tuple[int, Rows]]] = []
@@ -90,9 +122,13 @@ class _Search:
             actions.append(rows)
         return actions[::-1]
 
+    def told(self, state: int) -> tuple[Event, ...]:
+        """The trace of the path that first led there."""
+        return tuple(self.system.tell(self.path(state)))
+
 
 def explore(
-    space: Space,
+    system: System,
     *,
     invariants: Sequence[Invariant] = INVARIANTS,
     most: int = MOST_STATES,
@@ -109,56 +145,55 @@ def explore(
     """
     if most < 1:
         raise SpecError(f"the limit of states must be at least 1, not {most}")
-    search, found = _Search(space), Exploration()
+    search, found = _Search(system), Exploration()
     broken: dict[str, Broken] = {}
     stuck: list[int] = []
-    seen: dict[str, bool] = {sight.id: False for sight in SIGHTS if sight.applies(space.profile)}
-    sights = [sight for sight in SIGHTS if sight.id in seen]
+    sights = list(system.sights)
+    seen: dict[str, bool] = {sight.id: False for sight in sights}
     queue = deque([0])
     while queue:
         here = queue.popleft()
-        frame = search.frames[here]
+        state = search.states[here]
         for invariant in invariants:
-            if invariant.id not in broken and not invariant.holds(space, frame):
-                path = tuple(named(search.path(here)))
-                broken[invariant.id] = Broken(invariant, path)
+            if invariant.id not in broken and not invariant.holds(system, state):
+                broken[invariant.id] = Broken(invariant, search.told(here))
         edges: list[tuple[int, Rows]] = []
         search.edges.append(edges)
-        for rows in space.enabled(frame):
-            after = space.apply(frame, rows)
+        for rows in system.enabled(state):
+            after = system.apply(state, rows)
             found.transitions += 1
             there = search.number.get(after)
             if there is None:
-                if len(search.frames) >= most:
+                if len(search.states) >= most:
                     found.whole = False
                     continue
-                there = search.number[after] = len(search.frames)
-                search.frames.append(after)
+                there = search.number[after] = len(search.states)
+                search.states.append(after)
                 search.parent.append((here, rows))
                 search.depth.append(search.depth[here] + 1)
                 queue.append(there)
             edges.append((there, rows))
-            sights = _look(sights, seen, frame, rows)
+            sights = _look(sights, seen, state, rows)
         if not edges and found.whole:
-            if frame.parts or frame.arrived < len(space.jobs):
-                stuck.append(here)
-            else:
+            if system.over(state):
                 found.ends += 1
+            else:
+                stuck.append(here)
         if progress is not None and here % _PROGRESS_EVERY == 0:
             progress(here)
-    found.states, found.depth = len(search.frames), search.depth[-1]
+    found.states, found.depth = len(search.states), search.depth[-1]
     found.broken = tuple(broken.values())
-    found.stuck = tuple(tuple(named(search.path(state))) for state in stuck[:1])
+    found.stuck = tuple(search.told(number) for number in stuck[:1])
     found.reached = seen
-    if found.whole and (space.eager if cycles is None else cycles):
+    if found.whole and (system.eager if cycles is None else cycles):
         found.livelocks = tuple(_livelocks(search))
     if graph:
         found.graph = _graph(search)
     return found
 
 
-def _look(sights: list[Sight], seen: dict[str, bool], frame: Frame, rows: Rows) -> list[Sight]:
-    left = [sight for sight in sights if not sight.seen(frame, rows)]
+def _look(sights: list[Sight], seen: dict[str, bool], state: Any, rows: Rows) -> list[Sight]:
+    left = [sight for sight in sights if not sight.seen(state, rows)]
     if len(left) < len(sights):
         for sight in sights:
             seen[sight.id] = sight not in left
@@ -177,8 +212,8 @@ def _livelocks(search: _Search) -> Iterator[Livelock]:
         first = min(part)
         way = _round(search, first, part)
         path = search.path(first)
-        rows = list(named([*path, *way]))
-        length = sum(len(action) for action in path)
+        rows = list(search.system.tell([*path, *way]))
+        length = sum(1 for _ in search.system.tell(path))
         yield Livelock(tuple(rows[:length]), tuple(rows[length:]))
 
 
@@ -204,40 +239,12 @@ def _round(search: _Search, first: int, part: set[int]) -> list[Rows]:
 def _graph(search: _Search) -> "nx.MultiDiGraph[int]":
     """States with their depth, actions as their rows in words."""
     graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
-    for state, frame in enumerate(search.frames):
-        graph.add_node(state, depth=search.depth[state], label=label_of(frame))
+    for state, value in enumerate(search.states):
+        graph.add_node(state, depth=search.depth[state], label=search.system.label(value))
     for here, edges in enumerate(search.edges):
         for there, rows in edges:
             graph.add_edge(here, there, label=action_of(rows))
     return graph
-
-
-# -- in words --------------------------------------------------------------------------------------
-
-
-def name_of(arrival: int) -> str:
-    """The name of the n-th arrival: A … Z, then A1 … Z1, and so on."""
-    rounds, letter = divmod(arrival, len(ascii_uppercase))
-    return ascii_uppercase[letter] + (str(rounds) if rounds else "")
-
-
-def named(path: Iterable[Rows]) -> Iterator[Event]:
-    """The rows of a path as a trace: steps are counted, and requests keep one name from arrival to end."""
-    step, arrivals, live = 1, 0, []
-    for rows in path:
-        if rows[0].event == "arrive":
-            live.append(name_of(arrivals))
-            arrivals += 1
-        ended = []
-        for event in rows:
-            request = None if event.request is None else live[int(event.request)]
-            cause = None if event.cause is None else live[int(event.cause)]
-            yield event._replace(step=step, request=request, cause=cause)
-            if event.event in ("finish", "abort", "reject"):
-                ended.append(int(event.subject))
-            elif event.event == "step":
-                step += 1
-        live = [name for place, name in enumerate(live) if place not in ended]
 
 
 def action_of(rows: Rows) -> str:
@@ -249,9 +256,3 @@ def action_of(rows: Rows) -> str:
             parts.append(str(event.tokens))
         words.append(" ".join(part for part in parts if part))
     return "; ".join(words)
-
-
-def label_of(frame: Frame) -> str:
-    """A state in words: each live request with its state, c and B."""
-    parts = [f"{part.job}:{part.state} c={part.computed} B={part.blocks}" for part in frame.parts]
-    return ", ".join(parts) or f"nobody, {frame.arrived} arrived"

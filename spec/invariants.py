@@ -10,7 +10,7 @@ b positions, S seats, T tokens a step.
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from batchspec.spec.frame import Frame
 from batchspec.spec.model import PREEMPTED, RUNNING, WAITING
@@ -18,7 +18,8 @@ from batchspec.spec.model import PREEMPTED, RUNNING, WAITING
 if TYPE_CHECKING:
     from batchspec.spec.space import Space
 
-Holds = Callable[["Space", Frame], bool]
+Holds = Callable[[Any, Any], bool]
+"""Asked of a system and one of its states; those below of a `Space` and a `Frame`."""
 
 
 @dataclass(frozen=True, slots=True)

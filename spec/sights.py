@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from batchspec.spec.frame import Frame
+from batchspec.spec.naming import Rows
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import claimed
-from batchspec.spec.space import Rows
 
 
 @dataclass(frozen=True, slots=True)

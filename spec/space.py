@@ -25,22 +25,22 @@ order in which they joined, then the line, each with all the tokens that the bud
 ends while something can still be done. Only arrivals, stops and aborts are open then.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
 from batchspec.spec import actions
 from batchspec.spec.events import Event
-from batchspec.spec.frame import NOBODY, Frame, Job, Press, freeze_shares, thaw_shares
+from batchspec.spec.frame import NOBODY, START, Frame, Job, Press, freeze_shares, thaw_shares
 from batchspec.spec.induction import Sizes
 from batchspec.spec.line import Line, blocks_fit, never_fits
 from batchspec.spec.model import PREEMPTED, RUNNING, WAITING, Request, State
+from batchspec.spec.naming import Rows, label_of, named
 from batchspec.spec.need import blocks_for, need_tokens
 from batchspec.spec.policies import FairShares, urgency, victim_of
 from batchspec.spec.profile import Profile, parse_need
 from batchspec.spec.scope import refuse_unmodelled
-
-Rows = tuple[Event, ...]
+from batchspec.spec.sights import SIGHTS, Sight
 
 RAN: Final = "ran"
 FRUITLESS: Final = "fruitless"
@@ -87,6 +87,30 @@ class Space:
         self.reserve = profile.admission.reserve or "step"
         self.owes = eager or bool(profile.admission.work_conserving)
         self.fresh_shares = self.shares_of(profile) if profile.admission.order == "fair" else None
+
+    # -- as a system ---------------------------------------------------------------------------------
+
+    @property
+    def start(self) -> Frame:
+        """Nobody has arrived."""
+        return START
+
+    @property
+    def sights(self) -> Sequence[Sight]:
+        """Those whose premise the profile claims."""
+        return [sight for sight in SIGHTS if sight.applies(self.profile)]
+
+    def over(self, frame: Frame) -> bool:
+        """Everybody has arrived and ended."""
+        return not frame.parts and frame.arrived == len(self.jobs)
+
+    def tell(self, path: Iterable[Rows]) -> Iterator[Event]:
+        """A path as a trace."""
+        return named(path)
+
+    def label(self, frame: Frame) -> str:
+        """A state in words."""
+        return label_of(frame)
 
     # -- guards ------------------------------------------------------------------------------------
 

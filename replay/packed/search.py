@@ -42,10 +42,10 @@ from batchspec.replay.packed.steps import actions_of
 from batchspec.replay.packed.tables import memory_of, outside
 from batchspec.spec.errors import SpecError
 from batchspec.spec.events import Event
-from batchspec.spec.explore import MOST_STATES, Broken, Exploration, Progress, explore, named
+from batchspec.spec.explore import MOST_STATES, Broken, Exploration, Progress, explore
 from batchspec.spec.frame import START, Frame
 from batchspec.spec.invariants import INVARIANTS
-from batchspec.spec.sights import SIGHTS
+from batchspec.spec.naming import named
 from batchspec.spec.space import Rows, Space
 
 Path = list[Rows]
@@ -144,11 +144,7 @@ def explore_packed(
     seen = 0
     for share in shares:
         seen |= int(share.box.counts[SEEN])
-    found.reached = {
-        sight.id: bool(seen >> SIGHT_IDS.index(sight.id) & 1)
-        for sight in SIGHTS
-        if sight.applies(space.profile)
-    }
+    found.reached = {sight.id: bool(seen >> SIGHT_IDS.index(sight.id) & 1) for sight in space.sights}
     _judge(search, found)
     if edged and found.whole:
         edges = np.concatenate([share.box.edges[: 2 * share.box.counts[EDGES]] for share in shares])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from batchspec.replay.report.json import SCHEMA_VERSION
 from batchspec.replay.report.page import Page, count
 from batchspec.spec.events import Event
-from batchspec.spec.explore import name_of
 from batchspec.spec.induction import OUT, PREEMPTED, REASONS, RUNNING, WAITING
+from batchspec.spec.naming import name_of
 from batchspec.traces.header import Header
 from batchspec.traces.scenario import format_scenario
 

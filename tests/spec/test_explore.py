@@ -6,9 +6,10 @@ from batchspec.replay.checker import check_events
 from batchspec.replay.packed.jit import AVAILABLE
 from batchspec.replay.packed.search import Packed, explore_packed
 from batchspec.spec.errors import SpecError
-from batchspec.spec.explore import explore, name_of
+from batchspec.spec.explore import explore
 from batchspec.spec.frame import Job
 from batchspec.spec.invariants import INVARIANTS, Invariant
+from batchspec.spec.naming import name_of
 from batchspec.spec.profile import Profile
 from batchspec.spec.space import Space
 

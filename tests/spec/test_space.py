@@ -8,8 +8,8 @@ from batchspec.replay.checker import check_events
 from batchspec.spec.catalogue import RULES
 from batchspec.spec.errors import ProfileError
 from batchspec.spec.events import Event
-from batchspec.spec.explore import named
 from batchspec.spec.frame import START, Frame, Job
+from batchspec.spec.naming import named
 from batchspec.spec.profile import Profile
 from batchspec.spec.space import Rows, Space
 
