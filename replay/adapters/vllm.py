@@ -68,8 +68,8 @@ class Adapter:
         `chunk` is vLLM's `long_prefill_token_threshold`: the most prompt tokens of a request in a step.
         """
         release_name = checked()
-        self._vllm = _parts()
-        self._scheduler, self._hasher, self._length = _built(self._vllm, profile, chunk)
+        self._vllm = parts()
+        self._scheduler, self._hasher, self._length = built(self._vllm, profile, chunk)
         self._scheduler.sink = self
         self._names: dict[str, RequestId] = {}
         self._rows: list[Event] = []
@@ -167,7 +167,7 @@ class Adapter:
         """Nothing here resets the cache."""
         self._rows.append(self._named(self._made.preempted(left)))
 
-    def planned(self, step: int, now: int, decisions: list[Any], drafts: dict[str, list[int]]) -> None:
+    def planned(self, step: int, now: int, decisions: list[Any], drafts: dict[str, int]) -> None:
         """The decisions of a step."""
         self._rows += map(self._named, self._made.decided(decisions, drafts))
 
@@ -220,7 +220,7 @@ def make_chunked(profile: Profile) -> Adapter:
 
 
 @cache
-def _parts() -> SimpleNamespace:
+def parts() -> SimpleNamespace:
     """The classes of the installed package. Its environment is set first: it reads it while it loads."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -274,8 +274,13 @@ def _model() -> str:
     return folder
 
 
-def _built(vllm: SimpleNamespace, profile: Profile, chunk: int) -> tuple[Any, Any, int]:
-    """The scheduler under these claims, its hash function, and the longest sequence."""
+def built(
+    vllm: SimpleNamespace, profile: Profile, chunk: int = 0, kind: type | None = None
+) -> tuple[Any, Any, int]:
+    """A scheduler under these claims, its hash function, and the longest sequence.
+
+    `kind` is its class; None: one that tells what it does.
+    """
     limits, test = profile.limits, profile.admission.test
     for name in ("max_seqs", "token_budget", "kv_blocks", "block_size"):
         if getattr(limits, name) is None:
@@ -330,7 +335,7 @@ def _built(vllm: SimpleNamespace, profile: Profile, chunk: int) -> tuple[Any, An
     kv_config = vllm.KVCacheConfig(
         num_blocks=blocks + 1, kv_cache_tensors=[], kv_cache_groups=[vllm.KVCacheGroupSpec(["layer"], spec)]
     )
-    kind = vllm.AsyncScheduler if depth == 2 else vllm.Scheduler
+    kind = kind or (vllm.AsyncScheduler if depth == 2 else vllm.Scheduler)
     made = kind(
         vllm_config=config,
         kv_cache_config=kv_config,

@@ -20,6 +20,7 @@ is left to whoever reads the notes. Read with 0.13.0 to 0.33.0; other versions a
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
 
 from batchspec.replay.harness import HarnessError
@@ -70,6 +71,17 @@ class Passed(NamedTuple):
     in_flight: bool
 
 
+class LiveRequest(NamedTuple):
+    """A live request between two iterations. `state` is a word of `live` rows, `in_flight` counts tokens."""
+
+    request: Any
+    state: str
+    computed: int
+    outputs: int
+    in_flight: int
+    block_ids: Sequence[int] | None
+
+
 class Counters(NamedTuple):
     """The scheduler's own counters at the end of an iteration."""
 
@@ -93,7 +105,7 @@ class Sink(Protocol):
     def preempted(self, step: int, now: int, left: Left) -> None:
         """A preemption outside of an iteration: a cache reset."""
 
-    def planned(self, step: int, now: int, decisions: list[Decision], drafts: dict[str, list[int]]) -> None:
+    def planned(self, step: int, now: int, decisions: list[Decision], drafts: dict[str, int]) -> None:
         """The decisions of an iteration."""
 
     def emitted(self, step: int, now: int, pass_: int, outputs: list[Any]) -> None:
@@ -211,7 +223,9 @@ def noting(base: type) -> type:
                 self._deciding = False
             self._passes[id(out)] = self.noted_step
             found = self._resolved(decisions, out.num_scheduled_tokens)
-            sink.planned(self.noted_step, clock(), found, out.scheduled_spec_decode_tokens)
+            guesses = out.scheduled_spec_decode_tokens
+            drafts = {name: len(tokens) for name, tokens in guesses.items()} if guesses else guesses
+            sink.planned(self.noted_step, clock(), found, drafts)
             return out
 
         def _resolved(self, decisions: list[Any], shares: dict[str, int]) -> list[Any]:
@@ -273,6 +287,25 @@ def noting(base: type) -> type:
                 waiting += len(getattr(self, name, ()))
             free = self.kv_cache_manager.block_pool.get_num_free_blocks() if self.shows_ids else None
             sink.stepped(self.noted_step, clock(), Counters(free, waiting, len(self.running)))
+
+        def live_requests(self) -> list[LiveRequest]:
+            """All live requests: the running ones, then those that wait, each in the scheduler's order."""
+            found = []
+            queues = [getattr(self, name, ()) for name in ("kv_holding_waiting", "skipped_waiting")]
+            for request in chain(self.running, *queues, self.waiting):
+                state = request.status
+                word = "running" if state is running else "preempted" if state is preempted else "waiting"
+                found.append(
+                    LiveRequest(
+                        request,
+                        "parked" if state in parked else word,
+                        request.num_computed_tokens,
+                        request.num_output_tokens,
+                        request.num_output_placeholders,
+                        self._held(request) if word == "running" else None,
+                    )
+                )
+            return found
 
         # -- requests ----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ class Rows:
         """Nobody holds anything."""
         self.held: dict[str, int] = {}
 
-    def decided(self, decisions: Iterable[Any], drafts: Mapping[str, Sequence[int]]) -> Iterator[Event]:
+    def decided(self, decisions: Iterable[Any], drafts: Mapping[str, int]) -> Iterator[Event]:
         """The rows of an iteration."""
         for note in decisions:
             kind = type(note)
@@ -30,7 +30,7 @@ class Rows:
                 reason = "in_flight" if note.in_flight else "not_ready"
                 yield Event(0, "skip", note.request.request_id, reason=reason)
 
-    def _member(self, note: tuple[Any, int, int, Any], drafts: Mapping[str, Sequence[int]]) -> Event:
+    def _member(self, note: tuple[Any, int, int, Any], drafts: Mapping[str, int]) -> Event:
         request, start, tokens, grant = note
         name = request.request_id
         ids = granted(grant)
@@ -43,12 +43,12 @@ class Rows:
             name,
             start=start,
             tokens=tokens,
-            drafts=len(drafts[name]) if name in drafts else None,
+            drafts=drafts.get(name),
             blocks=blocks,
             block_ids=ids,
         )
 
-    def _joined(self, note: Joined, drafts: Mapping[str, Sequence[int]]) -> Iterator[Event]:
+    def _joined(self, note: Joined, drafts: Mapping[str, int]) -> Iterator[Event]:
         """An admission or a return, and the share of the step."""
         name, ids = note.request.request_id, note.block_ids
         blocks = None
@@ -68,7 +68,7 @@ class Rows:
             name,
             start=note.cached,
             tokens=note.tokens,
-            drafts=len(drafts[name]) if name in drafts else None,
+            drafts=drafts.get(name),
             blocks=blocks,
             block_ids=None if ids is None else (),
         )
