@@ -246,9 +246,10 @@ class _Loop:
         for row in plan.rows:
             self._decide(row, flight)
         self._flight.append(flight)
+        told = len(self.rows)
         self._cancel(in_flight=True)
         self._now += self._step_ns
-        counters: Plan | Outcome = plan
+        counters: Plan | Outcome | None = None
         # Nothing runs beside an empty plan: the oldest pass is waited for, and empty plans in its wake.
         due = len(self._flight) >= self.shows.depth or not plan.members
         while self._flight and (due or not self._flight[0].plan.members):
@@ -256,6 +257,9 @@ class _Loop:
             done = self._commit(self._flight.popleft())
             if any(getattr(done, name) is not None for name in _COUNTERS):
                 counters = done
+        if counters is None:
+            # What the plan counted stands only if nothing has changed since.
+            counters = plan if len(self.rows) == told else Plan()
         values = {name: getattr(counters, name) for name in _COUNTERS}
         self._write(Event(self.step, "step", time_ns=self._now, **values))
         self.quiet = 0 if self._moved else self.quiet + 1
@@ -318,6 +322,8 @@ class _Loop:
             start = live.computed if row.start is None else row.start
             tokens = row.tokens or 0
             row = row._replace(start=start)
+            if row.drafts is None and self.shows.outputs == "recorded" and not self.shows.drafts:
+                row = row._replace(drafts=0)
             if self._block is not None and tokens > 0 and start >= 0:
                 filled = _keys(live.script, self._block, start, start + tokens - (row.drafts or 0))
                 row = row._replace(block_hashes=filled or None)

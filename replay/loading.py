@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,7 +36,7 @@ def load_factory(name: str) -> Any:
 
 def _module(where: str) -> ModuleType:
     if where.endswith(".py"):
-        return _file(Path(where))
+        return load_file(Path(where))
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -46,8 +47,13 @@ def _module(where: str) -> ModuleType:
         raise HarnessError(f"{one_line(where, 60)} cannot be imported ({_said(error)})") from error
 
 
-def _file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"_batchspec_{path.stem}", path)
+def load_file(path: Path) -> ModuleType:
+    """The module in a Python file, once a process. Raises `HarnessError` where it cannot be imported."""
+    path = path.resolve()
+    name = f"_batchspec_{path.stem}_{zlib.crc32(str(path).encode()):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise HarnessError(f"{path}: no Python file")
     module = importlib.util.module_from_spec(spec)
@@ -57,6 +63,7 @@ def _file(path: Path) -> ModuleType:
     except HarnessError:
         raise
     except Exception as error:
+        del sys.modules[spec.name]
         raise HarnessError(f"{path}: cannot be imported ({_said(error)})") from error
     return module
 

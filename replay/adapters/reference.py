@@ -52,6 +52,8 @@ class Adapter:
     def add(self, request: Request) -> None:
         """A request arrives."""
         self._finish_step()
+        if request.id in self._emitted:
+            raise Refused("error", f"request {request.id!r} is live already")
         if not request.prompt or request.max_tokens < 1:
             raise Refused("error", "a prompt token and max_tokens of at least 1 are needed")
         self._now = max(self._now, request.arrival_ns)

@@ -1,6 +1,7 @@
 """Cases by chance: what the profile permits and the scheduler can show, drawn with Hypothesis."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from batchspec.replay.conform.case import Case, longest, prompt_of, request_of
@@ -65,10 +66,13 @@ def requests(draw: Draw, profile: Profile, shows: Capabilities) -> tuple[Script,
     most = min(longest(profile), _MOST_TOKENS)
     now = 0
     shares = shows.prefix and profile.reuse.prefix is not False
-    found = []
+    found: list[Script] = []
     for number in range(draw.between(1, MOST_REQUESTS)):
         now += draw.among(_GAPS)
-        found.append(_script(draw, profile, shows, number, now, most, shares))
+        script = _script(draw, profile, shows, number, now, most, shares)
+        if shares and found and draw.among((False, False, False, True)):
+            script = _twin(script, draw.among(found), most)
+        found.append(script)
     return tuple(found)
 
 
@@ -76,17 +80,13 @@ def _script(
     draw: Draw, profile: Profile, shows: Capabilities, number: int, now: int, most: int, shares: bool
 ) -> Script:
     prompt = max(1, min(most - 1, _length(draw, profile, most - 1)))
-    shared, template = (0, 0)
-    if shares and draw.among((True, True, False)):
-        shared = draw.among((prompt, prompt - 1, prompt // 2))
-        template = draw.among((0, 0, 1))
     room = most - prompt
     outputs = max(1, min(room, draw.among((1, 2, 3, 5, 8, 12, 20, room))))
     spare = draw.among((0, 0, 1, 4))
     abort = shows.abort and draw.among((False,) * 7 + (True,))
     request = request_of(
         f"r{number}",
-        prompt_of(number, prompt, shared, template),
+        _tokens(draw, number, prompt) if shares else prompt_of(number, prompt),
         min(room, outputs + spare),
         priority=draw.among((0, 0, 1, 2)) if shows.priority else 0,
         tenant=draw.among("abc") if shows.tenants else None,
@@ -99,6 +99,27 @@ def _script(
         abort_in_flight=abort and draw.among((False, True)),
         accept=draw.among((0, 1, 2, 3)) if shows.drafts else 0,
     )
+
+
+def _tokens(draw: Draw, number: int, length: int) -> tuple[int, ...]:
+    """A prompt that may begin like others, go on like others behind its own first token, or repeat itself."""
+    kind = draw.among(("own", "begins", "begins", "begins", "goes on", "repeats"))
+    if kind == "own":
+        return prompt_of(number, length)
+    template = draw.among((0, 0, 1))
+    if kind == "repeats":
+        return (50 + int(template),) * length
+    shared = draw.among((length, length - 1, length // 2))
+    tokens = prompt_of(number, length, shared, template)
+    return (prompt_of(number, 1)[0], *tokens[1:]) if kind == "goes on" else tokens
+
+
+def _twin(script: Script, other: Script, most: int) -> Script:
+    """The same request with the whole prompt of another one."""
+    prompt = other.request.prompt
+    limit = min(script.request.max_tokens, most - len(prompt))
+    request = replace(script.request, prompt=prompt, max_tokens=limit)
+    return replace(script, request=request, outputs=min(script.outputs, limit))
 
 
 def _length(draw: Draw, profile: Profile, most: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from batchspec.replay.checker import Waived, check
 from batchspec.replay.conform.case import Case, permitted
-from batchspec.replay.conform.kinds import Crash, Hang, Outputs, Protocol, Served, Stall
+from batchspec.replay.conform.kinds import Crash, Hang, Outputs, Protocol, Repeatable, Served, Stall
 from batchspec.replay.coverage import Coverage
 from batchspec.replay.drive import Run, Script, attempt
 from batchspec.replay.harness import Factory, Scheduler
@@ -74,6 +74,23 @@ def patience_of(case: Case) -> int:
     known = sum(len(script.request.prompt) + script.outputs for script in case.scripts)
     budget = case.profile.limits.token_budget or 1
     return QUIET_STEPS + 2 * (known // budget)
+
+
+def repeated(one: Judged, other: Judged) -> Judged:
+    """Two runs of one case judged by this one question: were the decisions the same?"""
+    first, second = list(one.run.trace.events()), list(other.run.trace.events())
+    at = next((row for row, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
+    if at is None and len(first) != len(second):
+        at = min(len(first), len(second)) - 1
+    found = []
+    if at is not None:
+        row = first[at]
+        names = () if row.request is None else (row.request,)
+        seen = f"{row.event} at first, {second[at].event} the second time"
+        message = f"the same calls led to other decisions from step {row.step} on"
+        found.append(Finding(Repeatable.id, row.step, at, names, "the same rows", seen, message))
+    verdict = RuleResult(Repeatable.id, "violates" if found else "conforms", 1, len(found))
+    return replace(one, report=replace(one.report, rules=(verdict,), findings=tuple(found)))
 
 
 def _own(run: Run, patience: int) -> list[Finding]:

@@ -1,21 +1,23 @@
 """The search: cases by chance, led to where rules are put to the test, each finding shrunk and run again.
 
-Hypothesis draws the cases and is told after each how much of the spec it put to the test and how near it
-came to the edge (`target`), so that half of the search climbs from its best cases on. The search goes on
-after a finding: what it looks for is the smallest case for each rule.
+Hypothesis draws the cases. In a third of them it is told after each how much of the spec it put to the test
+and how near it came to the edge (`target`), and climbs from its best cases on; the rest is breadth. The
+search goes on after a finding: what it looks for is the smallest case for each rule.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from batchspec.replay.checker import Waived
 from batchspec.replay.conform.case import Case, permitted
-from batchspec.replay.conform.judge import CALL_S, Judged, closed, judge
+from batchspec.replay.conform.directed import directed
+from batchspec.replay.conform.judge import CALL_S, Judged, closed, judge, repeated
 from batchspec.replay.conform.kinds import Hang
+from batchspec.replay.conform.outside import outside, refused
 from batchspec.replay.conform.shrink import shrink
-from batchspec.replay.conform.sizes import Plain, sized
+from batchspec.replay.conform.sizes import Middle, Plain, sized
 from batchspec.replay.coverage import Coverage
 from batchspec.replay.harness import Capabilities, Factory, HarnessError
 from batchspec.spec.events import Event
@@ -24,6 +26,9 @@ from batchspec.spec.verdict import Finding, RuleResult
 
 EXAMPLES: Final = 200
 """How many cases are drawn where nobody says otherwise."""
+
+CLIMBED: Final = 3
+"""One case in so many is drawn by the search that climbs; the others are as far apart as chance has it."""
 
 SHRINK_RUNS: Final = 300
 _HUNG_RUNS: Final = 12
@@ -114,9 +119,51 @@ class Subject:
         return judged if rule in judged.broken else None
 
 
-def search(subject: Subject, tally: Tally, *, examples: int = EXAMPLES, seed: int = 0) -> None:
+def direct(subject: Subject, tally: Tally, *, told: Callable[[str], None] = lambda name: None) -> None:
+    """Run the directed cases, and input outside the contract, under each variant of the claims."""
+    for number, variant in enumerate(subject.variants):
+        profile = sized(Middle(), variant, subject.factory)
+        for test in directed(profile, subject.shows[number]):
+            if not permitted(test.case):
+                continue
+            told(test.name)
+            try:
+                tally.add(subject.judge(test.case), test.name)
+            except HarnessError:
+                tally.refused += 1
+    profile = sized(Middle(), subject.variants[0], subject.factory)
+    for odd in outside(profile):
+        told(odd.name)
+        try:
+            tally.add(refused(odd, subject.judge(odd.case)), odd.name)
+        except HarnessError:
+            tally.refused += 1
+
+
+def repeat(subject: Subject, tally: Tally) -> None:
+    """Run one busy case twice: are the decisions the same?"""
+    profile = sized(Middle(), subject.variants[0], subject.factory)
+    for test in directed(profile, subject.shows[0]):
+        if test.family == "preemption" and permitted(test.case):
+            with suppress(HarnessError):
+                tally.add(repeated(subject.judge(test.case), subject.judge(test.case)), test.name)
+
+
+class _Enough(BaseException):
+    """Ends a search early. Hypothesis would take an `Exception` for a failing example."""
+
+
+def search(
+    subject: Subject,
+    tally: Tally,
+    *,
+    examples: int = EXAMPLES,
+    seed: int = 0,
+    until: Callable[[Tally], bool] | None = None,
+) -> None:
     """Draw so many cases and count what came of them. Same seed and scheduler: the same cases.
 
+    `until` ends the search as soon as it is true of the tally.
     Raises `HarnessError` without Hypothesis (extra `conform`).
     """
     try:
@@ -129,30 +176,40 @@ def search(subject: Subject, tally: Tally, *, examples: int = EXAMPLES, seed: in
             "the search needs Hypothesis: pip install 'batchspec[conform]', or ask for --examples 0"
         ) from error
 
-    settings = hypothesis.settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate, Phase.target],
-        suppress_health_check=list(HealthCheck),
-        derandomize=False,
-    )
+    def run(count: int, number: int, climb: bool) -> None:
+        settings = hypothesis.settings(
+            max_examples=count,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate, Phase.target] if climb else [Phase.generate],
+            suppress_health_check=list(HealthCheck),
+            derandomize=False,
+        )
 
-    @hypothesis.seed(seed)
-    @settings
-    @hypothesis.given(cases(subject.variants, subject.shows, subject.factory))
-    def one(case: Case) -> None:
-        try:
-            judged = subject.judge(case)
-        except HarnessError:
-            tally.refused += 1
-            hypothesis.reject()
-        tally.add(judged, "search")
-        for label, value in signals(judged).items():
-            hypothesis.target(value, label=label)
+        @hypothesis.seed(number)
+        @settings
+        @hypothesis.given(cases(subject.variants, subject.shows, subject.factory))
+        def one(case: Case) -> None:
+            try:
+                judged = subject.judge(case)
+            except HarnessError:
+                tally.refused += 1
+                hypothesis.reject()
+            tally.add(judged, "search")
+            if until is not None and until(tally):
+                raise _Enough
+            if climb:
+                for label, value in signals(judged).items():
+                    hypothesis.target(value, label=label)
 
-    if examples:
         one()
+
+    climbed = examples // CLIMBED
+    with suppress(_Enough):
+        if examples - climbed:
+            run(examples - climbed, seed, climb=False)
+        if climbed:
+            run(climbed, seed + 1, climb=True)
     if examples and not tally.runs:
         raise HarnessError("the factory refuses every size that the suite asks for; give sizes with --config")
 
@@ -175,7 +232,7 @@ def settled(
 ) -> list[Found]:
     """Every broken rule with a case made small and run again, in the order of the catalogue of rules.
 
-    A case that was made small for one rule is tried for the next one first.
+    A case that was made small for one rule may be where the next one begins.
     """
     small: list[Judged] = []
     found = []
@@ -184,9 +241,8 @@ def settled(
             continue
         judged, origin = tally.broken[rule]
         known = [other for other in small if rule in other.broken]
-        if known:
-            judged = min(known, key=lambda other: other.case.size)
-        elif permitted(judged.case):
+        judged = min([judged, *known], key=lambda other: other.case.size)
+        if permitted(judged.case):
             judged = _smallest(subject, rule, judged, _HUNG_RUNS if rule == Hang.id else shrink_runs)
             small.append(judged)
         again = sum(subject.breaks(rule, judged.case) is not None for _ in range(reruns))

@@ -35,6 +35,18 @@ class Plain:
         return low
 
 
+class Middle:
+    """Sizes from the middle: room for some, not for all."""
+
+    def among(self, values: Sequence[Any]) -> Any:
+        """The first."""
+        return values[0]
+
+    def between(self, low: int, high: int) -> int:
+        """Nearer to the low end than to the high one."""
+        return low + (high - low) // 3
+
+
 def sized(draw: Draw, claims: Profile, factory: Factory) -> Profile:
     """`claims` with every limit that a run needs."""
     allowed: Mapping[str, Sequence[int]] = getattr(factory, "limits", {})

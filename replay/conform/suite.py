@@ -5,7 +5,16 @@ from collections.abc import Callable
 from batchspec.replay.checker import Waived
 from batchspec.replay.conform.judge import CALL_S
 from batchspec.replay.conform.result import Result
-from batchspec.replay.conform.search import EXAMPLES, SHRINK_RUNS, Subject, Tally, search, settled
+from batchspec.replay.conform.search import (
+    EXAMPLES,
+    SHRINK_RUNS,
+    Subject,
+    Tally,
+    direct,
+    repeat,
+    search,
+    settled,
+)
 from batchspec.replay.harness import Factory
 from batchspec.spec.profile import Profile
 
@@ -33,6 +42,9 @@ def conform(
     """
     under_test = Subject(factory, claims, waived=waived, call_s=call_s)
     tally = Tally()
+    told("directed cases")
+    direct(under_test, tally)
+    repeat(under_test, tally)
     told("searching")
     search(under_test, tally, examples=examples, seed=seed)
     told("making findings small")

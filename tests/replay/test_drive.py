@@ -159,3 +159,19 @@ def test_blocks_that_come_back_late_are_seen_to_come_back():
 
     assert [row.event for row in run.trace.events()][-2:] == ["release", "step"]
     assert check(run.trace, profile).findings == ()
+
+
+def test_counters_of_a_plan_are_dropped_when_a_cancel_has_changed_them_since():
+    profile = profile_of("vllm-v1-async")
+
+    class Prompt(Simple):
+        capabilities = Capabilities(name="prompt", depth=2, outputs="recorded")
+
+        def plan(self):
+            plan = super().plan()
+            return Plan(plan.rows, running=len(self.queue))
+
+    run = attempt(Prompt(), [ask("A", 2, 3, abort_ns=0, abort_in_flight=True), ask("B", 2, 3, 30)], profile)
+
+    steps = [row.running for row in run.trace.events() if row.event == "step"]
+    assert steps[0] is None
