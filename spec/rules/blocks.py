@@ -3,7 +3,7 @@
 These need traces with `block_ids` (level L3); transfers and passes in flight sharpen them (L4).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from batchspec.spec.events import Event, RequestId
@@ -236,6 +236,9 @@ class UseAfterRelease(Rule):
         # Under `block_lag = "release"` an end returns only the ids that it states; else nothing yet.
         waits = self._lag != "release" or event.block_ids is None
         if self._lag and waits and event.event in ("finish", "abort"):
+            # A lag in steps runs out by itself, perhaps while a pass that may write the blocks still flies.
+            if self._lag != "release":
+                self._heat(request, self.state.tables.get(request, ()))
             return
         if event.event == "preempt" and (self.state.keeps_blocks or event.blocks):
             return
@@ -245,9 +248,7 @@ class UseAfterRelease(Rule):
             returned = []
         else:
             returned = [block for block in self.state.tables.get(request, ()) if block is not None]
-        for number, members in self._flying.items():
-            if request in members:
-                self._hot.update((block, (number, request)) for block in returned)
+        self._heat(request, returned)
         under_way = self.state.transfers.get(request)
         if not under_way or event.block_ids is None:
             return
@@ -267,6 +268,12 @@ class UseAfterRelease(Rule):
     before_abort = before_finish
     before_preempt = before_finish
     before_release = before_finish
+
+    def _heat(self, request: RequestId, returned: Iterable[int | None]) -> None:
+        """Blocks that a pass in flight may still write, though its member has ended or left."""
+        for number, members in self._flying.items():
+            if request in members:
+                self._hot.update((block, (number, request)) for block in returned if block is not None)
 
     def before_transfer_begin(self, event: Event, record: Request | None) -> None:
         """The network writes into a block that a pass still writes."""

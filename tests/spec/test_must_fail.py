@@ -6,12 +6,15 @@ for arrivals and stops; its right counterpart, under the same limits and request
 
 from collections.abc import Iterable, Sequence
 
+import pytest
+
 from batchspec.replay.checker import check_events
 from batchspec.spec.events import Event
 from batchspec.spec.explore import Exploration, explore
 from batchspec.spec.frame import Job
 from batchspec.spec.invariants import INVARIANTS, ITERATION_ORDER, SERVICE_GAP, Invariant, no_thrash
 from batchspec.spec.model import Request, State
+from batchspec.spec.overlap import APART, Overlap
 from batchspec.spec.policies import FairShares, urgency
 from batchspec.spec.profile import Profile
 from batchspec.spec.space import FRUITLESS, RAN, SERVICE, Space
@@ -259,3 +262,45 @@ def test_never_fit_without_rejection_stalls():
     assert explore(Space(profile, jobs, eager=True)).holds
     (path,) = explore(Silent(profile, jobs, eager=True)).stuck
     assert story(path) == ["1 arrive A", "1 arrive B"]
+
+
+# -- overlap -----------------------------------------------------------------------------------------
+
+
+def overlapped(block_lag: int, jobs: Sequence[Job]) -> tuple[Exploration, Profile]:
+    """Two passes in flight that nothing orders; one seat and one request's blocks."""
+    limits = {"max_seqs": 1, "token_budget": 4, "kv_blocks": 3, "block_size": 1}
+    reuse = {"depth": 2, "slot_lag": 1, "overlap_member": 1, "block_lag": block_lag}
+    profile = Profile.from_dict({"limits": limits, "batching": {"lookahead": 0}, "reuse": reuse})
+    return explore(Overlap(profile, jobs), invariants=(APART,)), profile
+
+
+def test_blocks_that_come_back_two_steps_late_are_written_by_nobody_else():
+    """What ends by pass k is a member of pass k + 1, which completes in step k + 2."""
+    for jobs in ([Job(1, 2)] * 2, [Job(1, 2)] * 3, [Job(2, 1), Job(1, 2), Job(1, 1)]):
+        assert overlapped(2, jobs)[0].holds
+
+
+@pytest.mark.parametrize("block_lag", [1, 0])
+def test_blocks_released_one_step_early_under_overlap_are_used_after_release(block_lag):
+    found, profile = overlapped(block_lag, [Job(1, 2), Job(1, 2)])
+
+    (broken,) = found.broken
+    assert broken.invariant is APART
+    assert story(broken.path) == [
+        "1 arrive A",
+        "1 run A 1",
+        "2 run A 1",
+        "2 finish A",
+        "3 arrive B",
+        "3 run B 1",
+    ]
+    assert told("memory/use-after-release", broken.path, profile)
+
+
+def test_ordered_passes_make_it_safe_again():
+    """The rule asks for completion only where the device may run passes side by side."""
+    found, profile = overlapped(1, [Job(1, 2), Job(1, 2)])
+    ordered = profile.merged(Profile.from_dict({"reuse": {"ordered_passes": True}}))
+
+    assert not told("memory/use-after-release", found.broken[0].path, ordered)
