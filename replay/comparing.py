@@ -5,6 +5,7 @@ takes half the time and decides the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -100,6 +101,10 @@ def refuse_unwritable(paths: Sequence[str]) -> None:
             raise BatchspecError(f"{one_line(path)}: --out must end in one of {', '.join(ENDINGS)}")
         if ending in (".png", ".svg", ".html"):
             plots.available()
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(Path(path), error) from None
 
 
 def write(path: str, found: Sequence[Outcome], title: str, over: str | None = None) -> None:
@@ -108,7 +113,6 @@ def write(path: str, found: Sequence[Outcome], title: str, over: str | None = No
     ending = target.suffix.lower()
     partial = target.with_name(target.name + OPEN_SUFFIX)
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         if ending == ".csv":
             partial.write_text(outcomes_frame(found).to_csv(index=False), "utf-8")
         elif ending == ".parquet":
@@ -123,4 +127,5 @@ def write(path: str, found: Sequence[Outcome], title: str, over: str | None = No
     except OSError as error:
         raise cannot_write(target, error) from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)

@@ -118,7 +118,8 @@ def _non_negative(shapes: Any, taken: Any) -> Any:
             if rank < size or (found < 0).any():
                 continue
             rest = float(((shapes[:, chosen] / scale[chosen] @ found - taken) ** 2).sum())
-            if rest < least:
+            # Fewer parts win where more of them explain nothing further but rounding.
+            if rest < least - 1e-18 * float((taken**2).sum()):
                 best, least = np.zeros(columns), rest
                 best[chosen] = found / scale[chosen]
     return best

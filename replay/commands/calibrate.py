@@ -9,8 +9,10 @@ from batchspec.replay import console
 from batchspec.replay.cost import calibrate as fitted
 from batchspec.replay.progress import bar, counted
 from batchspec.replay.report.page import Page, count
+from batchspec.spec.errors import TraceError
 from batchspec.spec.passes import passes
-from batchspec.traces.reader import open_trace
+from batchspec.traces.reader import open_any
+from batchspec.traces.workload import RecordTable
 from batchspec.traces.writer import cannot_write
 
 
@@ -28,7 +30,9 @@ def calibrate(
     target = Path(out)
     if target.suffix != ".json":
         raise typer.BadParameter(f"--out must end in .json, not {target.suffix or 'nothing'!r}")
-    opened = open_trace(trace)
+    opened = open_any(trace)
+    if isinstance(opened, RecordTable):
+        raise TraceError(f"{opened.path}: a table of requests has no steps; calibrate needs a recorded trace")
     with bar("reading", opened.num_rows) as shown:
         found = fitted(passes(counted(opened.events(), shown)), warmup=warmup)
     try:

@@ -1,7 +1,7 @@
 """`batchspec simulate`: the reference scheduler over a workload, recorded as a trace."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -99,7 +99,8 @@ def simulate(
     )
     orders = options.words(policy)
     runs = []
-    for order in orders or [policy]:
+    wanted: Sequence[str | None] = orders or (policy,)
+    for order in wanted:
         claims = options.claims_of(
             profile,
             config,

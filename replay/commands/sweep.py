@@ -127,6 +127,8 @@ def sweep(
 
 
 def _loads(text: str, over: Over) -> list[float]:
+    if not options.words(text):
+        raise typer.BadParameter("--at names no load; write for example 1,2,4")
     if over is Over.concurrency:
         return [float(number) for number in options.numbers(text, "--at")]
     found = []
@@ -138,8 +140,6 @@ def _loads(text: str, over: Over) -> list[float]:
         if not 1e-6 <= rate <= 1e9:
             raise typer.BadParameter(f"--at must be rates such as 0.5,1,2, not {plain(word, 40)!r}")
         found.append(rate)
-    if not found:
-        raise typer.BadParameter("--at names no load; write for example 1,2,4")
     return found
 
 

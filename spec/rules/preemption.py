@@ -6,6 +6,7 @@ from typing import Any
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.line import blocks_fit, fits, free_bounds
 from batchspec.spec.model import RUNNING, Request
+from batchspec.spec.policies import VICTIMS
 from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.words import count
@@ -236,6 +237,9 @@ class Victim(Rule):
                 return None
             fewest = min(count for count in counts if count is not None)
             return [other.id for other in runs if other.outputs == fewest]
+        if policy != "least-urgent":
+            ranks = [VICTIMS[policy](other, self.profile) for other in runs]
+            return [other.id for other, rank in zip(runs, ranks, strict=True) if rank == min(ranks)]
         urgencies = [self.line.urgency(other) for other in runs]
         if any(urgency is None for urgency in urgencies):
             return None

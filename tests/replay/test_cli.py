@@ -15,7 +15,9 @@ from batchspec.replay.report.page import Page
 from batchspec.spec.library import profile_names
 
 COMMANDS = [
+    "calibrate",
     "check",
+    "compare",
     "conform",
     "demo",
     "explore",
@@ -26,6 +28,7 @@ COMMANDS = [
     "record",
     "rules",
     "simulate",
+    "sweep",
 ]
 
 

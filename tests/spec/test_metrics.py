@@ -17,6 +17,7 @@ from batchspec.spec.quantities import (
 )
 from batchspec.spec.records import Record
 from batchspec.spec.reference import ReferenceScheduler
+from batchspec.spec.served import Served
 
 
 def run(profile: Profile, records: list[Record], step_ns: int = 1, **options: object) -> list[Event]:
@@ -157,3 +158,59 @@ def test_a_trace_that_begins_in_the_middle_is_measured_as_far_as_it_goes() -> No
     assert metrics.output_tokens == 1
     assert metrics.ttft is None
     assert metrics.slot_utilisation == 1 / 4
+
+
+def two_passes() -> list[Event]:
+    """A pass of 10 ns, a pause of 30, a pass of 20: 60 in all."""
+    return [
+        Event(1, "arrive", "A", time_ns=0, prompt_tokens=4),
+        Event(1, "admit", "A", time_ns=0),
+        Event(1, "schedule", "A", time_ns=0, start=0, tokens=4),
+        Event(1, "step", time_ns=10),
+        Event(2, "schedule", "A", time_ns=40, start=4, tokens=1),
+        Event(2, "finish", "A", time_ns=60, output_tokens=2, reason="length"),
+        Event(2, "step", time_ns=60),
+    ]
+
+
+def test_busy_is_not_the_share_of_peak_flops() -> None:
+    model = ModelShape(100, 2.0, 10, 3)
+    metrics = measure(two_passes(), model=model)
+    assert metrics.busy == 30 / 60
+    flops = 2 * 100 * 5 + 3 * ((1 + 2 + 3 + 4) + 5)
+    assert metrics.flops == flops
+    assert metrics.mfu(peak_flops=1e12) == pytest.approx(flops / 60e-9 / 1e12)
+    moved = 2 * (100 * 2.0) + 10 * (4 + 5)
+    assert metrics.arithmetic_intensity == pytest.approx(flops / moved)
+
+
+def test_active_sequences_are_those_that_run_at_the_end_of_a_step() -> None:
+    profile = Profile.from_dict({"limits": {"max_seqs": 2}})
+    metrics = measure(run(profile, [Record(n, 0, 1, 3) for n in range(3)]), max_seqs=2)
+    assert metrics.active is not None
+    assert metrics.active.largest == 2
+    assert metrics.seat_occupancy == metrics.active.mean / 2
+    assert metrics.throughput == metrics.output_tokens * 1e9 / (metrics.span_ns or 1)
+
+
+def test_each_request_is_told_of_once_with_what_it_got() -> None:
+    told: list[Served] = []
+    measure(two_passes(), served=told.append)
+    (one,) = told
+    assert one == Served("A", None, 0, 0, 10, 60, 4, 2, 0, 0, "finish")
+    assert (one.queueing_ns, one.ttft_ns, one.tpot_ns, one.end_to_end_ns) == (0, 10, 50.0, 60)
+    told.clear()
+    measure(two_passes()[:4], served=told.append)
+    assert [(one.end, one.finish_ns, one.tpot_ns) for one in told] == [(None, None, None)]
+
+
+def test_preemptions_and_recomputed_positions_of_each_request() -> None:
+    profile = Profile.from_dict(
+        {
+            "limits": {"max_seqs": 2, "token_budget": 8, "kv_blocks": 3, "block_size": 4},
+            "admission": {"test": "step", "reserve": "step"},
+        }
+    )
+    told: list[Served] = []
+    measure(run(profile, [Record("A", 0, 6, 3), Record("B", 0, 5, 3)]), served=told.append)
+    assert {one.request: (one.preemptions, one.recomputed) for one in told} == {"A": (0, 0), "B": (1, 2)}
