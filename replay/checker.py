@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from batchspec.spec import actions
+from batchspec.spec import actions, opening
 from batchspec.spec.catalogue import RULES
 from batchspec.spec.events import RESULTS, Event, RequestId
 from batchspec.spec.line import Line, fits, free_bounds, need_blocks
@@ -36,6 +36,8 @@ _SNAPSHOT_AT: Final = frozenset({"abort", "release", "finish", "output", "give",
 _MOVES: Final = frozenset(
     {"arrive", "live", "admit", "resume", "reject", "park", "ready", "preempt", "finish", "abort"}
 )
+_OF_CLIENTS: Final = frozenset({"arrive", "cancel", "live"})
+"""Kinds whose time is that of a client's act, which may lie before their step."""
 _PROGRESS_EVERY: Final = 20_000
 
 
@@ -101,12 +103,17 @@ class Walk:
         waived: Waived | None = None,
     ) -> None:
         """Set up the books and the rules that this profile and these columns allow to be judged."""
+        began = header is not None and header.begins == "running"
+        self._opening: Any = header.extra.get(opening.KEY) if header is not None and began else None
+        if self._opening is not None:
+            columns |= opening.told_columns(self._opening)
+            kinds |= opening.told_kinds(self._opening)
         self.profile = profile
         self.kinds = kinds
         self.columns = columns
         self.state = State(profile, columns, kinds)
         self.state.clock_runs = header is not None and header.clock in ("monotonic", "virtual")
-        self.state.began_running = header is not None and header.begins == "running"
+        self.state.began_running = began
         self.line = Line(self.state)
         admission = profile.admission
         self._looks_on = (
@@ -141,6 +148,8 @@ class Walk:
         self._deciders = _hooks(active, "decided")
         self._closers = _hooks(active, "closing")
         self._openers = _hooks(active, "opened")
+        if self._opening is not None and not opening.live_told(self._opening):
+            self._begin()
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -160,7 +169,7 @@ class Walk:
         else:
             state.row += 1
         kind = event.event
-        if state.step_ns is None and event.time_ns is not None and kind not in ("arrive", "cancel"):
+        if state.step_ns is None and event.time_ns is not None and kind not in _OF_CLIENTS:
             state.step_ns = event.time_ns
         if kind == "schedule":
             # By far the most rows are this one: a running request in its next pass.
@@ -231,17 +240,33 @@ class Walk:
         now = state.live.get(request) if request is not None else None
         if now is None:
             return
-        if event.event in ("arrive", "ready") or (event.event == "live" and now.state == WAITING):
+        if event.event == "live":
+            if self._stands(now):
+                line.enter(now, anew=now.state == WAITING)
+            if self._opening is not None and state.lives == opening.live_told(self._opening):
+                self._begin()
+        elif event.event in ("arrive", "ready"):
             line.enter(now)
         elif event.event == "preempt" and self._stands(now):
             line.enter(now, anew=False)
         elif event.event == "admit" and record is not None and record.first_admit is None:
             line.charge(now.tenant, prompt=now.prompt)
 
+    def _begin(self) -> None:
+        """Every `live` row is there: what the header says of the beginning beside them."""
+        opening.begin(self.state, self.line, self._opening)
+        self._opening = None
+
     def _stands(self, record: Request) -> bool:
         if record.state == WAITING:
             return True
         return record.state == PREEMPTED and self.line.returns in ("back", "arrival")
+
+    def stand_before(self, step: int) -> None:
+        """End the open step and bring the books to where `step` opens, before its first row."""
+        if self._open:
+            self._close(None)
+        actions.open_step(self.state, step)
 
     # -- steps -------------------------------------------------------------------------------------
 
@@ -352,10 +377,7 @@ class Walk:
     def _fit_text(self, record: Request) -> str:
         state = self.state
         need = need_blocks(state, record, state.budget_left())
-        return (
-            f"; free seats {state.free_seats()}, budget left {state.budget_left()}, "
-            f"needs {count(need or 0, 'block')} of {free_bounds(state)[0]} free"
-        )
+        return fit_text(state.free_seats(), state.budget_left(), need, free_bounds(state)[0])
 
     # -- findings ----------------------------------------------------------------------------------
 
@@ -447,6 +469,11 @@ class Walk:
             skipped=rule.skipped,
             waived=self._waived_counts.get(rule_id, 0),
         )
+
+
+def fit_text(seats: int | None, budget: int | None, need: int | None, free: int | None) -> str:
+    """The figures behind "it fits", as a finding says them."""
+    return f"; free seats {seats}, budget left {budget}, needs {count(need or 0, 'block')} of {free} free"
 
 
 def level_of(columns: frozenset[str], kinds: frozenset[str]) -> str:

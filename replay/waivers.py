@@ -95,6 +95,11 @@ class Waived:
                 covered = covered or not waiver.expired(self.today)
         return covered
 
+    def reset(self) -> None:
+        """Forget every finding: the trace is gone through once more."""
+        self.counts = [0] * len(self.waivers)
+        self.firsts = {}
+
     def covered(self) -> Iterable[tuple[Waiver, Finding, int]]:
         """Each waiver that covered something, with the first finding and their number."""
         for place, finding in sorted(self.firsts.items()):

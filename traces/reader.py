@@ -1,7 +1,7 @@
 """The reader: opens a trace, or whatever else a user may point at, and streams its rows."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +93,12 @@ class _Files:
     def batches(self, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
         for _, columns, _ in self._columns(first, last):
             yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def raw(
+        self, first: int, last: int | None, columns: Sequence[str] | None, rows: int
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        wanted = self._parts.columns if columns is None else [c for c in columns if c in self._parts.columns]
+        return self._parts.batches(wanted, first, last, rows)
 
     def _columns(self, first: int, last: int | None) -> Iterator[tuple[Place, dict[str, pa.Array], int]]:
         for place, batch in self._parts.batches(self._parts.columns, first, last):

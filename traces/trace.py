@@ -11,6 +11,7 @@ import pyarrow as pa
 from batchspec.spec.errors import TraceError
 from batchspec.spec.events import COLUMNS, KINDS, Event
 from batchspec.traces.header import Header
+from batchspec.traces.normal import Place
 from batchspec.traces.rows import batch_of, id_type_of
 from batchspec.traces.schema import TRACE_SCHEMA, IdType, with_ids
 from batchspec.traces.text import nearest, shown
@@ -35,6 +36,11 @@ class Source(Protocol):
 
     def batches(self, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
         """The same rows as Arrow batches in the read types."""
+
+    def raw(
+        self, first: int, last: int | None, columns: Sequence[str] | None, rows: int
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """The same rows in the types of the file, nothing checked, in batches of at most `rows` rows."""
 
 
 class Trace:
@@ -99,6 +105,20 @@ class Trace:
         """
         return self._source.batches(first, last)
 
+    def raw(
+        self,
+        first: int = 0,
+        last: int | None = None,
+        columns: Sequence[str] | None = None,
+        rows: int = _BATCH_ROWS,
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """The same rows as they stand in the file, in whatever types, not looked at yet.
+
+        With the place of each batch for what is to be said of it; `columns` picks some, `rows` is the
+        largest number of rows in a batch. For readers that check values themselves.
+        """
+        return self._source.raw(first, last, columns, rows)
+
 
 class _Memory:
     def __init__(self, events: Sequence[Event], path: str) -> None:
@@ -127,3 +147,11 @@ class _Memory:
         for at in range(first, end, _BATCH_ROWS):
             rows = self._events[at : min(at + _BATCH_ROWS, end)]
             yield batch_of(rows, schema, at, self._path)
+
+    def raw(
+        self, first: int, last: int | None, columns: Sequence[str] | None, rows: int
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        at = first
+        for batch in self.batches(first, last):
+            yield Place(self._path, at), batch if columns is None else batch.select(list(columns))
+            at += batch.num_rows

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from batchspec.replay import console, plugins
-from batchspec.replay.checker import check as check_trace
 from batchspec.replay.claims import claimed, load_config, named_profile
 from batchspec.replay.coverage import Coverage
+from batchspec.replay.fast.choose import Engine, check_with
 from batchspec.replay.progress import bar, counted
 from batchspec.replay.records import check_records
 from batchspec.replay.report.context import around
@@ -36,6 +36,14 @@ from batchspec.traces.workload import RecordTable
 _IN_A_STRETCH = 1000
 
 
+class By(StrEnum):
+    """Which checker judges."""
+
+    auto = "auto"
+    reference = "reference"
+    fast = "fast"
+
+
 class Format(StrEnum):
     """What a report is written as."""
 
@@ -56,6 +64,7 @@ class _Wanted:
     waivers: tuple[Waiver, ...]
     today: date
     coverage: bool
+    engine: Engine
     command: tuple[str, ...]
 
 
@@ -116,6 +125,12 @@ def check(
             metavar="LEVEL|RULE", help="Exit 2 unless this level or rule was judged. May be repeated."
         ),
     ] = None,
+    engine: Annotated[
+        By,
+        typer.Option(
+            metavar="auto|reference|fast", help="The readable checker or the fast one: same findings."
+        ),
+    ] = By.auto,
     first: Annotated[
         int | None, typer.Option("--from", metavar="N", min=0, help="Show steps from N on.")
     ] = None,
@@ -159,6 +174,7 @@ def check(
         waivers=() if waive is None else load_waivers(waive),
         today=date.today() if today is None else _day(today),
         coverage=coverage,
+        engine=engine.value,
         command=tuple(word for name, value in options if value is not None for word in (name, value)),
     )
     required = tuple(require or ())
@@ -251,7 +267,8 @@ def _judged(path: str, wanted: _Wanted) -> _Judged:
         if isinstance(trace, RecordTable):
             report = check_records(trace, claims, findings=wanted.findings, rules=wanted.rules, waived=covers)
         else:
-            report = check_trace(
+            report = check_with(
+                wanted.engine,
                 trace,
                 claims,
                 findings=wanted.findings,
@@ -259,6 +276,7 @@ def _judged(path: str, wanted: _Wanted) -> _Judged:
                 waived=covers,
                 progress=(lambda done, _: shown.to(done)) if shown else None,
                 observe=cover.observe if cover is not None else None,
+                say=console.warn,
             )
     if cover is not None:
         cover.add(report, claims)

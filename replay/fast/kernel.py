@@ -1,0 +1,1236 @@
+"""The kernel: one pass over rows of integers that says of each whether it is right beyond doubt.
+
+It walks the rows as the readable checker does (checker.py), keeps the same books in arrays (layout.py),
+and counts what each rule judges. It never reports: where a row breaks a rule, or might, or cannot be
+told here, it stops in doubt, and the readable checker judges that stretch anew from the last boundary
+between two steps. So a row may be doubted without need, which costs time, but none is passed wrongly.
+
+Each test below names the rule that it stands for; the rules themselves are those of spec/rules.
+"""
+
+# ruff: noqa: F405 (the names of layout.py are constants to the compiler, too many to import one by one)
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from batchspec.replay.fast.compiled import compiled
+from batchspec.replay.fast.layout import *  # noqa: F403
+
+Array = Any
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(20)
+
+
+class Books(NamedTuple):
+    """The arrays of the books. `keys` and `values` are the table of live ids, linear probing."""
+
+    R: Array
+    S: Array
+    C: Array
+    P: Array
+    keys: Array
+    values: Array
+    free: Array
+    runs: Array
+    pres: Array
+    waits: Array
+    wait_numbers: Array
+    members: Array
+    ended: Array
+    slots: Array
+    ends: Array
+    dues: Array
+    edges: Array
+
+
+class Rows(NamedTuple):
+    """The columns of one batch: values, and where there are nulls a bitmap and its first bit.
+
+    `kind_of` and `reason_of` turn the dictionary codes of this batch into those of layout.py.
+    """
+
+    step: Array
+    kind: Array
+    kind_of: Array
+    reason: Array
+    reason_of: Array
+    reason_mask: Array
+    wide: tuple[Array, ...]
+    wide_masks: tuple[Array, ...]
+    narrow: tuple[Array, ...]
+    narrow_masks: tuple[Array, ...]
+    bits: Array
+
+
+@compiled
+def _valid(mask: Array, bit: int, row: int) -> bool:
+    if mask.size == 0:
+        return True
+    at = bit + row
+    return bool((mask[at >> 3] >> (at & 7)) & 1)
+
+
+@compiled
+def _narrow(values: Array, mask: Array, bit: int, row: int) -> int:
+    if values.size == 0 or not _valid(mask, bit, row):
+        return NIL
+    return np.int64(values[row])
+
+
+@compiled
+def _wide(values: Array, mask: Array, bit: int, row: int) -> int:
+    if values.size == 0 or not _valid(mask, bit, row):
+        return NIL
+    return np.int64(values[row])
+
+
+# -- the table of live ids ---------------------------------------------------------------------------
+
+
+@compiled
+def _home(key: int, size: int) -> int:
+    return np.int64((np.uint64(key) * _MIX) >> _SHIFT) & (size - 1)
+
+
+@compiled
+def find(keys: Array, values: Array, key: int) -> int:
+    """The place of a live request in R, or -1."""
+    size = keys.size
+    at = _home(key, size)
+    while values[at] >= 0:
+        if keys[at] == key:
+            return np.int64(values[at])
+        at = (at + 1) & (size - 1)
+    return -1
+
+
+@compiled
+def insert(keys: Array, values: Array, key: int, value: int) -> None:
+    """Enter a request under its id, which must not be there."""
+    size = keys.size
+    at = _home(key, size)
+    while values[at] >= 0:
+        at = (at + 1) & (size - 1)
+    keys[at] = key
+    values[at] = value
+
+
+@compiled
+def remove(keys: Array, values: Array, key: int) -> None:
+    """Take a request out; those that stood behind it because of it move up."""
+    size = keys.size
+    at = _home(key, size)
+    while values[at] >= 0 and keys[at] != key:
+        at = (at + 1) & (size - 1)
+    if values[at] < 0:
+        return
+    hole = at
+    at = (at + 1) & (size - 1)
+    while values[at] >= 0:
+        home = _home(keys[at], size)
+        if ((at - home) & (size - 1)) >= ((at - hole) & (size - 1)):
+            keys[hole] = keys[at]
+            values[hole] = values[at]
+            hole = at
+        at = (at + 1) & (size - 1)
+    values[hole] = -1
+
+
+# -- questions (spec/line.py) --------------------------------------------------------------------------
+
+
+@compiled
+def _blocks_for(tokens: int, size: int) -> int:
+    return -(-tokens // size)
+
+
+@compiled
+def _least_free(b: Books, K: Array, room: int) -> int:
+    R = b.R
+    if K[RESERVE] == NEED_NONE or K[RESERVE] == NEED_PREDICTED:
+        return NIL
+    used = 0
+    for place in range(b.S[RUNS]):
+        r = b.runs[place]
+        known = R[r, PROMPT] + R[r, OUTPUTS]
+        most = known + K[LOOKAHEAD]
+        if K[RESERVE] == NEED_KNOWN:
+            most += K[RESERVE_MORE]
+        elif K[RESERVE] == NEED_FULL:
+            if R[r, MAX_TOKENS] == NIL:
+                return NIL
+            most = max(most, R[r, PROMPT] + R[r, MAX_TOKENS])
+        used += _blocks_for(most, K[SIZE])
+    return room - used
+
+
+@compiled
+def _free_bounds(b: Books, K: Array) -> tuple[int, int]:
+    S = b.S
+    if K[TOTAL] == NIL:
+        return NIL, NIL
+    if K[HAS_BLOCKS]:
+        free = K[TOTAL] - S[HELD] - S[PINNED]
+        return free, free
+    if K[SIZE] == NIL:
+        return NIL, NIL
+    room = K[TOTAL] - S[PINNED]
+    most = room - S[POSITIONS] if S[UNKNOWN_POSITIONS] == 0 else NIL
+    return _least_free(b, K, room), most
+
+
+@compiled
+def _free_seats(b: Books, K: Array) -> int:
+    S = b.S
+    if K[SEATS] == NIL:
+        return NIL
+    if K[PER_STEP]:
+        return K[SEATS] - S[MEMBERS]
+    return K[SEATS] - S[RUNS] - S[LATE_SEATS]
+
+
+@compiled
+def _budget_left(b: Books, K: Array) -> int:
+    return NIL if K[BUDGET] == NIL else K[BUDGET] - b.S[TOKENS]
+
+
+@compiled
+def _need_blocks(b: Books, K: Array, r: int, budget: int) -> int:
+    R = b.R
+    if K[TEST] == NEED_NONE or K[SIZE] == NIL:
+        return NIL
+    known = R[r, PROMPT] + R[r, OUTPUTS]
+    tokens = known
+    if K[TEST] == NEED_STEP:
+        if K[CHUNKED]:
+            if budget == NIL:
+                return NIL
+            tokens = min(known, max(1, budget))
+    elif K[TEST] == NEED_KNOWN:
+        tokens = known + K[TEST_MORE]
+    else:
+        if R[r, MAX_TOKENS] == NIL:
+            return NIL
+        tokens = known + max(0, R[r, MAX_TOKENS] - R[r, OUTPUTS])
+    held = R[r, BLOCKS] if R[r, BLOCKS] != NIL else 0
+    return max(0, _blocks_for(tokens, K[SIZE]) - held)
+
+
+@compiled
+def _fits(b: Books, K: Array, r: int) -> int:
+    """1, 0, or -1 where a term of the sum is not known. `r` does not run."""
+    S, R = b.S, b.R
+    seats, budget = _free_seats(b, K), _budget_left(b, K)
+    if seats == NIL or budget == NIL:
+        return -1
+    if seats < 1 or budget < 1:
+        return 0
+    if not K[CHUNKED] and R[r, PROMPT] + R[r, OUTPUTS] > budget:
+        return 0
+    need = _need_blocks(b, K, r, budget)
+    least, most = _free_bounds(b, K)
+    if need == NIL:
+        return -1
+    wanted = need + (K[WATERMARK] if S[RUNS] > 0 else 0)
+    if least != NIL and wanted <= least:
+        return 1
+    if most != NIL and wanted > most:
+        return 0
+    return -1
+
+
+@compiled
+def _head(b: Books) -> int:
+    """The earliest arrival that waits, or -1."""
+    S, R = b.S, b.R
+    size = b.waits.size
+    while S[W_HEAD] < S[W_TAIL]:
+        at = S[W_HEAD] % size
+        r = b.waits[at]
+        if R[r, NUMBER] == b.wait_numbers[at] and R[r, STATE] == AT_WAITING:
+            return np.int64(r)
+        S[W_HEAD] += 1
+    return -1
+
+
+@compiled
+def _returning(b: Books) -> int:
+    """The preempted request that was admitted first, or -1."""
+    R = b.R
+    best = -1
+    for place in range(b.S[PRES]):
+        r = b.pres[place]
+        if best < 0 or R[r, FIRST_ADMIT] < R[best, FIRST_ADMIT]:
+            best = np.int64(r)
+    return best
+
+
+@compiled
+def _snapshot(b: Books, K: Array) -> None:
+    """Who is next, and does it fit, at the end of this step's decisions (Walk._snapshot)."""
+    S, R = b.S, b.R
+    S[SNAPPED_AT] = S[DECISIONS]
+    S[NEXT] = -1
+    S[NEXT_FITS] = 0
+    if S[WAITS] == 0 and S[PRES] == 0:
+        return
+    if not K[ORDERED] or (not K[FRONT] and S[PRES] > 0):
+        S[NEXT_FITS] = -1
+        return
+    r = _returning(b) if K[FRONT] else -1
+    if r < 0:
+        r = _head(b)
+        if r >= 0 and R[r, LATE] and R[r, ARRIVED] == S[STEP]:
+            r = -1
+    if r < 0:
+        return
+    S[NEXT] = r
+    S[NEXT_NUMBER] = R[r, NUMBER]
+    S[NEXT_FITS] = _fits(b, K, r)
+    if S[NEXT_FITS] == 1:
+        S[FIT_SEATS] = _free_seats(b, K)
+        S[FIT_BUDGET] = _budget_left(b, K)
+        S[FIT_NEED] = _need_blocks(b, K, r, S[FIT_BUDGET])
+        S[FIT_FREE] = _free_bounds(b, K)[0]
+
+
+@compiled
+def _decide(b: Books, K: Array, A: Array) -> bool:
+    """The members of the step are final. False where one of the rules may be broken."""
+    S, C = b.S, b.C
+    S[DECIDED] = 1
+    S[DECIDED_AT] = S[DECISIONS]
+    if K[PER_STEP]:
+        C[R_CAPACITY] += 1
+        if A[R_CAPACITY] and S[MEMBERS_RUN] > K[SEATS]:
+            return False
+    C[R_TOKEN_BUDGET] += 1
+    return not (A[R_TOKEN_BUDGET] and S[TOKENS] > K[BUDGET])
+
+
+# -- steps ---------------------------------------------------------------------------------------------
+
+
+@compiled
+def _turn(b: Books, K: Array, A: Array, step: int) -> bool:
+    """The first row of the next step."""
+    S, R, C = b.S, b.R, b.C
+    for place in range(S[ENDED]):
+        r = b.ended[place]
+        remove(b.keys, b.values, R[r, ID])
+        R[r, NUMBER] = -1
+        b.free[S[FREE]] = r
+        S[FREE] += 1
+    S[ENDED] = 0
+    S[STEP] = step
+    S[STEPS] += 1
+    S[OPEN] = 1
+    S[MEMBERS] = S[MEMBERS_LISTED] = S[MEMBERS_RUN] = 0
+    S[TOKENS] = S[DECIDED] = S[DECISIONS] = 0
+    S[DECIDED_AT] = S[SNAPPED_AT] = -1
+    S[ADMITTED] = S[PREEMPTED] = S[LATE_SEATS] = S[DUES] = 0
+    S[FAILED] = S[FAILED_ABLE] = 0
+    S[NEXT] = -1
+    S[NEXT_FITS] = -1
+    S[ENDS_OLD] = S[ENDS]
+    C[R_BACKWARDS] += 1
+    C[R_FORBIDDEN] += 1
+    if A[R_NEEDLESS] and S[WAIT_NEXT] >= 0 and S[WAIT_COUNT] == K[NEEDLESS_K]:
+        r = S[WAIT_NEXT]
+        return R[r, NUMBER] != S[WAIT_NUMBER]
+    return True
+
+
+@compiled
+def _emit(b: Books, r: int) -> None:
+    b.R[r, OUTPUTS] += 1
+    b.S[EDGES] = 0
+
+
+@compiled
+def _work(b: Books, K: Array) -> int:
+    """Whether an empty step should not have been one (IdleStall._work): 1, 0; -1 where nobody can say."""
+    S, R = b.S, b.R
+    if S[RUNS] > 0:
+        return 0 if S[ENDED] > 0 else 1
+    if S[ENDED] > 0 or S[PREEMPTED] > 0:
+        return 0
+    r = S[NEXT]
+    if r >= 0 and S[NEXT_FITS] == 1:
+        return 1
+    if r < 0:
+        r = np.int64(b.pres[0]) if S[PRES] > 0 else _head(b)
+        if r < 0 or (R[r, LATE] and R[r, ARRIVED] == S[STEP]):
+            return 0
+    elif R[r, NUMBER] != S[NEXT_NUMBER] or R[r, STATE] == AT_ENDED:
+        return 0
+    if S[PINNED] != 0:
+        return 0
+    if R[r, NEVER] == NEVER_UNSAID and S[HELD] == 0:
+        return -1
+    return 0 if R[r, NEVER] == NEVER_YES else 1
+
+
+@compiled
+def _close(
+    b: Books, K: Array, A: Array, told: bool, free: int, waiting: int, running: int, pinned: int
+) -> bool:
+    """The step ends; `told` with its own row and what that reports. False where a rule may be broken."""
+    S, R, C, P = b.S, b.R, b.C, b.P
+    now = S[STEPS]
+    if S[SNAPPED_AT] != S[DECISIONS]:
+        _snapshot(b, K)
+    if (not S[DECIDED] or S[DECIDED_AT] != S[DECISIONS]) and not _decide(b, K, A):
+        return False
+    if told:
+        if pinned != NIL:
+            S[PINNED] = pinned
+        elif K[PINS]:
+            return False
+    # batch/no-stall asks who decoded before this step, so the outputs of this one come behind it.
+    C[R_NO_STALL] += S[MEMBERS]
+    behind = S[RUNS] - S[MEMBERS_RUN]
+    if S[MEMBERS] > 0 and behind > 0:
+        C[R_NO_STALL] += S[RUNS] - S[MEMBERS]
+    decodes = -1
+    first_emission = True
+    for place in range(S[MEMBERS_LISTED]):
+        r = np.int64(b.members[place])
+        if R[r, MEMBER_AT] != now or R[r, STATE] != AT_RUNNING or not R[r, MEMBER_REACHES]:
+            continue
+        if first_emission:
+            first_emission = False
+            S[EDGES] = 0
+        R[r, OUTPUTS] += 1
+        if not R[r, DECODES]:
+            R[r, DECODES] = 1
+    # -- closing, rule by rule
+    if S[FAILED] > 0:
+        C[R_ABORT_TARGET] += 1
+        if A[R_ABORT_TARGET] and S[FAILED] > 1 and S[FAILED_ABLE] > 0:
+            return False
+    if A[R_NO_STALL] and S[MEMBERS] > 0 and behind > 0:
+        for place in range(S[RUNS]):
+            r = np.int64(b.runs[place])
+            if R[r, MEMBER_AT] == now or R[r, ADMITTED_AT] == now or not R[r, DECODES]:
+                continue
+            if R[r, COMPUTED] == NIL or R[r, COMPUTED] <= 0:
+                continue
+            if R[r, COMPUTED] < R[r, PROMPT] + R[r, OUTPUTS] - 1:
+                continue
+            if decodes < 0:
+                decodes = 0
+                for other in range(S[MEMBERS_LISTED]):
+                    m = np.int64(b.members[other])
+                    if R[m, MEMBER_AT] == now and R[m, MEMBER_REACHES] and R[m, MEMBER_TOKENS] == 1:
+                        decodes += 1
+            if K[BUDGET] != NIL and decodes < K[BUDGET]:
+                return False
+    due = S[ENDS_OLD]
+    if due > 0 and not (S[PREEMPTED] > 0 and not K[SAME_STEP]):
+        mine = S[NEXT] >= 0 and R[S[NEXT], PREEMPTED_AT] == now
+        if not mine:
+            if S[ADMITTED] >= due or S[NEXT_FITS] == 0:
+                C[R_REUSE] += 1
+            elif S[NEXT_FITS] == -1:
+                P[R_REUSE] += 1
+            elif A[R_REUSE]:
+                return False
+            left = S[ENDS] - due
+            for place in range(left):
+                b.ends[place, 0] = b.ends[due + place, 0]
+                b.ends[place, 1] = b.ends[due + place, 1]
+            S[ENDS] = left
+            S[ENDS_OLD] = 0
+    if told:
+        if free == NIL or K[TOTAL] == NIL:
+            P[R_CONSERVATION] += 1
+        else:
+            C[R_CONSERVATION] += 1
+            if A[R_CONSERVATION] and free + S[HELD] + S[PINNED] != K[TOTAL]:
+                return False
+    if S[LIVE] > 0:
+        S[LEAK_TOLD] = 0
+    elif told and not S[LEAK_TOLD]:
+        if free == NIL or K[TOTAL] == NIL or S[PINNED] != 0:
+            P[R_LEAK] += 1
+        else:
+            C[R_LEAK] += 1
+            if A[R_LEAK] and free != K[TOTAL]:
+                return False
+    next_lives = S[NEXT] >= 0 and R[S[NEXT], NUMBER] == S[NEXT_NUMBER] and R[S[NEXT], STATE] != AT_ENDED
+    if A[R_NEVER_FIT]:
+        if next_lives and R[S[NEXT], STATE] != AT_RUNNING and R[S[NEXT], NEVER] == NEVER_YES:
+            return False
+        if S[RUNS] == 1 and S[MEMBERS] == 0 and K[TOTAL] != NIL and K[SIZE] != NIL:
+            r = np.int64(b.runs[0])
+            if _blocks_for(R[r, PROMPT] + R[r, OUTPUTS], K[SIZE]) > K[TOTAL]:
+                return False
+        if S[NEXT] >= 0:
+            C[R_NEVER_FIT] += 1
+    if not (S[PREEMPTED] > 0 and not K[SAME_STEP]):
+        if S[NEXT] < 0:
+            S[WAIT_NEXT] = -1
+            S[WAIT_COUNT] = 0
+        else:
+            if S[NEXT_FITS] == -1:
+                P[R_NEEDLESS] += 1
+            else:
+                C[R_NEEDLESS] += 1
+            if S[NEXT_FITS] != 1 or not next_lives:
+                S[WAIT_NEXT] = -1
+                S[WAIT_COUNT] = 0
+            else:
+                again = S[WAIT_NEXT] == S[NEXT] and S[WAIT_NUMBER] == S[NEXT_NUMBER]
+                S[WAIT_COUNT] = S[WAIT_COUNT] + 1 if again else 1
+                S[WAIT_NEXT] = S[NEXT]
+                S[WAIT_NUMBER] = S[NEXT_NUMBER]
+                S[WAIT_SEATS] = S[FIT_SEATS]
+                S[WAIT_BUDGET] = S[FIT_BUDGET]
+                S[WAIT_NEED] = S[FIT_NEED]
+                S[WAIT_FREE] = S[FIT_FREE]
+    if A[R_USEFUL]:
+        for place in range(S[DUES]):
+            cause = np.int64(b.dues[place, 0])
+            if b.dues[place, 1] == 0 and not b.dues[place, 2]:
+                return False
+            served = R[cause, MEMBER_AT] == now or R[cause, PREEMPTED_AT] == now
+            if not served and R[cause, STATE] != AT_ENDED:
+                return False
+    if S[MEMBERS] > 0 or S[LIVE] == 0:
+        S[EMPTY] = 0
+        C[R_IDLE] += 1
+    else:
+        work = _work(b, K)
+        if work == 1:
+            C[R_IDLE] += 1
+            S[EMPTY] += 1
+            if A[R_IDLE] and S[EMPTY] == K[IDLE_K] + 1:
+                return False
+        else:
+            if work == -1:
+                P[R_IDLE] += 1
+            S[EMPTY] = 0
+    if S[MISSES] == 0 and S[MEMBERS] == S[RUNS]:
+        C[R_STARVED] += S[MEMBERS]
+    else:
+        C[R_STARVED] += S[RUNS]
+        S[MISSES] = 0
+        if behind > 0:
+            for place in range(S[RUNS]):
+                r = np.int64(b.runs[place])
+                if R[r, MEMBER_AT] == now:
+                    continue
+                missed = R[r, MISSED] + 1 if R[r, MISSED_AT] == now - 1 else 1
+                R[r, MISSED] = missed
+                R[r, MISSED_AT] = now
+                S[MISSES] += 1
+                if A[R_STARVED] and missed == K[STARVED_K] + 1:
+                    return False
+    if told:
+        if running != NIL:
+            C[R_STATS] += 1
+            if A[R_STATS] and running != S[RUNS]:
+                return False
+        if waiting != NIL:
+            C[R_STATS] += 1
+            if A[R_STATS] and waiting != S[LIVE] - S[RUNS]:
+                return False
+        if free != NIL and K[TOTAL] != NIL and K[HAS_BLOCKS]:
+            C[R_STATS] += 1
+            if A[R_STATS] and free != K[TOTAL] - S[HELD] - S[PINNED]:
+                return False
+    S[OPEN] = 0
+    return True
+
+
+# -- events --------------------------------------------------------------------------------------------
+
+
+@compiled
+def _count_position(b: Books, K: Array, computed: int, sign: int) -> None:
+    """The sum of ceil(c / b) over running requests, for traces without block counts."""
+    if K[HAS_BLOCKS] or K[SIZE] == NIL:
+        return
+    if computed == NIL:
+        b.S[UNKNOWN_POSITIONS] += sign
+    else:
+        b.S[POSITIONS] += sign * _blocks_for(computed, K[SIZE])
+
+
+@compiled
+def _leave_run(b: Books, r: int) -> None:
+    S, R = b.S, b.R
+    last = b.runs[S[RUNS] - 1]
+    place = R[r, PLACE_IN_RUN]
+    b.runs[place] = last
+    R[last, PLACE_IN_RUN] = place
+    S[RUNS] -= 1
+
+
+@compiled
+def _leave_pre(b: Books, r: int) -> None:
+    S = b.S
+    place = 0
+    while b.pres[place] != r:
+        place += 1
+    for at in range(place, S[PRES] - 1):
+        b.pres[at] = b.pres[at + 1]
+    S[PRES] -= 1
+
+
+@compiled
+def _leave_slot(b: Books, r: int, free_from: int, pass_step: int) -> None:
+    slot = b.R[r, SLOT]
+    if slot == NIL:
+        return
+    b.slots[slot, 1] = free_from
+    b.slots[slot, 2] = b.R[r, ID]
+    b.slots[slot, 3] = pass_step
+    if b.slots[slot, 0] == r:
+        b.slots[slot, 0] = -1
+
+
+@compiled
+def _take_back(b: Books, r: int) -> None:
+    """Undo a membership of this step."""
+    S, R = b.S, b.R
+    if R[r, MEMBER_AT] == S[STEPS]:
+        R[r, MEMBER_AT] = -1
+        S[MEMBERS] -= 1
+        S[MEMBERS_RUN] -= 1
+        S[TOKENS] -= R[r, MEMBER_TOKENS]
+
+
+@compiled
+def _causality(b: Books, K: Array, A: Array, r: int, now: int, what: int) -> bool:
+    R = b.R
+    if now == NIL or not K[CLOCK] or R[r, LAST_NS] == NIL:
+        return True
+    b.C[R_CAUSALITY] += 1
+    if A[R_CAUSALITY] and now < R[r, LAST_NS]:
+        return False
+    R[r, LAST_NS] = max(now, R[r, LAST_NS])
+    R[r, LAST_WHAT] = what
+    return True
+
+
+@compiled
+def _join(b: Books, K: Array, A: Array, r: int, slot: int, cached: int, blocks: int) -> bool:
+    """An admit or a resume, its rules included."""
+    S, R, C, P = b.S, b.R, b.C, b.P
+    known = R[r, PROMPT] + R[r, OUTPUTS]
+    if slot == NIL:
+        P[R_SLOT_EXCLUSIVE] += 1
+        P[R_SLOT_RANGE] += 1
+        P[R_EARLY_REUSE] += 1
+    else:
+        if slot < 0 or slot >= b.slots.shape[0]:
+            return False
+        C[R_SLOT_EXCLUSIVE] += 1
+        C[R_SLOT_RANGE] += 1
+        C[R_EARLY_REUSE] += 1
+        if b.slots[slot, 0] >= 0:
+            return False
+        if A[R_SLOT_RANGE] and slot >= K[SEATS]:
+            return False
+        if b.slots[slot, 1] != NIL:
+            if A[R_EARLY_REUSE] and S[STEP] < b.slots[slot, 1]:
+                return False
+            b.slots[slot, 1] = NIL
+    if cached != NIL:
+        C[R_POSITION] += 1
+        if A[R_POSITION] and cached >= known:
+            return False
+    if A[R_FIT]:
+        most = _free_bounds(b, K)[1]
+        need = NIL
+        if K[TEST] == NEED_STEP:
+            if blocks != NIL and R[r, BLOCKS] != NIL:
+                need = max(0, blocks - R[r, BLOCKS])
+        else:
+            need = _need_blocks(b, K, r, _budget_left(b, K))
+        if need == NIL or most == NIL:
+            P[R_FIT] += 1
+        else:
+            C[R_FIT] += 1
+            if need + (K[WATERMARK] if S[RUNS] > 0 else 0) > most:
+                return False
+    C[R_NO_ADMISSION] += 1
+    if A[R_NO_ADMISSION] and S[PREEMPTED] > 0:
+        return False
+    R[r, BEFORE] = R[r, BLOCKS]
+    # -- in effect
+    R[r, STATE] = AT_RUNNING
+    R[r, JOINED] = S[JOINS]
+    if R[r, FIRST_ADMIT] == NIL:
+        R[r, FIRST_ADMIT] = S[JOINS]
+    S[JOINS] += 1
+    b.runs[S[RUNS]] = r
+    R[r, PLACE_IN_RUN] = S[RUNS]
+    S[RUNS] += 1
+    _count_position(b, K, cached, 1)
+    R[r, SLOT] = slot
+    R[r, COMPUTED] = cached
+    R[r, ADOPTS] = 1 if cached == NIL else 0
+    if slot != NIL:
+        b.slots[slot, 0] = r
+    if K[HAS_BLOCKS]:
+        if blocks == NIL:
+            return False
+        S[HELD] += blocks - R[r, BLOCKS]
+        R[r, BLOCKS] = blocks
+    elif R[r, BLOCKS] == NIL:
+        R[r, BLOCKS] = 0
+    if R[r, ADMITTED_AT] != S[STEPS]:
+        R[r, ADMITTED_AT] = S[STEPS]
+        S[ADMITTED] += 1
+    S[DECISIONS] += 1
+    # -- after it
+    if not K[PER_STEP]:
+        C[R_CAPACITY] += 1
+        if A[R_CAPACITY] and S[RUNS] > K[SEATS]:
+            return False
+    return _bound(b, K, A)
+
+
+@compiled
+def _bound(b: Books, K: Array, A: Array) -> bool:
+    if not A[R_BOUND]:
+        return True
+    b.C[R_BOUND] += 1
+    return (b.S[HELD] if K[HAS_BLOCKS] else b.S[POSITIONS]) <= K[TOTAL]
+
+
+@compiled
+def _end(b: Books, K: Array, A: Array, r: int, outputs: int, reason: int, blocks: int, kind: int) -> bool:
+    """A finish, abort or reject, its rules included. `blocks` is what the row says is still held."""
+    S, R, C, P = b.S, b.R, b.C, b.P
+    if blocks != NIL and blocks != 0:
+        return False
+    runs = R[r, STATE] == AT_RUNNING
+    if kind != K_REJECT:
+        limit, counted = R[r, MAX_TOKENS], R[r, OUTPUTS]
+        if outputs == NIL and limit == NIL:
+            P[R_OUTPUT_COUNT] += 1
+        else:
+            C[R_OUTPUT_COUNT] += 1
+            if A[R_OUTPUT_COUNT]:
+                if outputs != NIL and outputs != counted:
+                    return False
+                if limit != NIL:
+                    if counted > limit:
+                        return False
+                    short = reason == W_LENGTH and counted != limit
+                    if short and (K[LONGEST] == NIL or R[r, PROMPT] + counted < K[LONGEST]):
+                        return False
+        if R[r, LEAST] != NIL and outputs != NIL:
+            C[R_LOST] += 1
+            if A[R_LOST] and outputs < R[r, LEAST]:
+                return False
+        if reason == W_ERROR or (reason == W_MEMORY and kind == K_ABORT):
+            S[FAILED] += 1
+            if R[r, NEVER] != NEVER_YES:
+                S[FAILED_ABLE] += 1
+        if runs:
+            if S[ENDS] >= b.ends.shape[0]:
+                return False
+            b.ends[S[ENDS], 0] = S[STEP]
+            b.ends[S[ENDS], 1] = R[r, ID]
+            S[ENDS] += 1
+    C[R_RELEASE] += 1
+    # -- in effect
+    if runs:
+        _leave_slot(b, r, S[STEP] + (1 if kind == K_FINISH else 0), S[STEP])
+        if kind == K_ABORT:
+            _take_back(b, r)
+        else:
+            S[LATE_SEATS] += 1
+            if R[r, MEMBER_AT] == S[STEPS]:
+                S[MEMBERS_RUN] -= 1
+        _leave_run(b, r)
+        _count_position(b, K, R[r, COMPUTED], -1)
+    elif R[r, STATE] == AT_PREEMPTED:
+        _leave_pre(b, r)
+    else:
+        S[WAITS] -= 1
+    if R[r, BLOCKS] != NIL:
+        S[HELD] -= R[r, BLOCKS]
+    R[r, STATE] = AT_ENDED
+    b.ended[S[ENDED]] = r
+    S[ENDED] += 1
+    S[LIVE] -= 1
+    if kind == K_REJECT:
+        S[DECISIONS] += 1
+    return True
+
+
+@compiled
+def _need_now(b: Books, K: Array, r: int) -> int:
+    """The most blocks that a running request can still ask for in this step (preemption/cause)."""
+    S, R = b.S, b.R
+    if R[r, COMPUTED] == NIL or R[r, BLOCKS] == NIL:
+        return NIL
+    if R[r, MEMBER_AT] == S[STEPS]:
+        return 0
+    budget = _budget_left(b, K)
+    left = max(1, R[r, PROMPT] + R[r, OUTPUTS] - R[r, COMPUTED])
+    tokens = left if budget == NIL else min(left, max(1, budget))
+    return _blocks_for(R[r, COMPUTED] + tokens + K[LOOKAHEAD], K[SIZE]) - R[r, BLOCKS]
+
+
+@compiled
+def _right_cause(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
+    """preemption/cause: its beneficiary needs more than is free."""
+    S, R = b.S, b.R
+    least = _free_bounds(b, K)[0]
+    if least == NIL:
+        b.P[R_CAUSE] += 1
+        return True
+    known = named and cause >= 0
+    most = NIL
+    if known:
+        if R[cause, STATE] != AT_RUNNING:
+            return False
+        most = _need_now(b, K, cause)
+        if most == NIL:
+            b.P[R_CAUSE] += 1
+            return True
+    else:
+        for place in range(S[RUNS]):
+            other = np.int64(b.runs[place])
+            if other != r and R[other, MEMBER_AT] == S[STEPS]:
+                continue
+            need = _need_now(b, K, other)
+            if need == NIL:
+                b.P[R_CAUSE] += 1
+                return True
+            most = max(most, need)
+    b.C[R_CAUSE] += 1
+    return most + K[HEADROOM] > least
+
+
+@compiled
+def _right_victim(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
+    """preemption/victim: the policy's victim."""
+    S, R = b.S, b.R
+    if K[VICTIM] == V_SELF:
+        if not named:
+            b.P[R_VICTIM] += 1
+            return True
+        b.C[R_VICTIM] += 1
+        return cause == r
+    b.C[R_VICTIM] += 1
+    if K[VICTIM] == V_NEWEST_DENIED:
+        if S[RUNS] == 1 and S[WAITS] > 0 and S[PRES] == 0:
+            return True
+        return R[r, MEMBER_AT] != S[STEPS]
+    for place in range(S[RUNS]):
+        other = np.int64(b.runs[place])
+        if K[VICTIM] == V_LATEST_ADMITTED and R[other, JOINED] > R[r, JOINED]:
+            return False
+        if K[VICTIM] == V_LATEST_ARRIVED and R[other, NUMBER] > R[r, NUMBER]:
+            return False
+        if K[VICTIM] == V_FEWEST_OUTPUTS and R[other, OUTPUTS] < R[r, OUTPUTS]:
+            return False
+    return True
+
+
+@compiled
+def _preempt(b: Books, K: Array, A: Array, r: int, named: bool, cause_id: int, blocks: int) -> bool:
+    S, R, C, P = b.S, b.R, b.C, b.P
+    if A[R_FORBIDDEN] or (blocks != NIL and blocks != 0):
+        return False
+    cause = find(b.keys, b.values, cause_id) if named else -1
+    if named and (cause < 0 or R[cause, STATE] == AT_ENDED):
+        return False
+    if A[R_CAUSE] and not _right_cause(b, K, r, named, cause):
+        return False
+    if A[R_VICTIM] and not _right_victim(b, K, r, named, cause):
+        return False
+    C[R_NO_ADMISSION] += 1
+    if A[R_NO_ADMISSION] and S[ADMITTED] > 0:
+        return False
+    known = R[r, PROMPT] + R[r, OUTPUTS]
+    C[R_THRASH] += 1
+    if R[r, THRASH_KNOWN] == NIL or known > R[r, THRASH_KNOWN]:
+        R[r, THRASH_KNOWN] = known
+        R[r, THRASH_TIMES] = 0
+    else:
+        R[r, THRASH_TIMES] += 1
+        if A[R_THRASH] and R[r, THRASH_TIMES] > K[THRASH_K]:
+            return False
+    R[r, LEAST] = R[r, OUTPUTS]
+    held = R[r, BLOCKS]
+    # -- in effect
+    _take_back(b, r)
+    _leave_slot(b, r, S[STEP], S[STEP])
+    _leave_run(b, r)
+    _count_position(b, K, R[r, COMPUTED], -1)
+    R[r, COMPUTED] = 0
+    R[r, ADOPTS] = 0
+    R[r, SLOT] = NIL
+    R[r, PREEMPTIONS] += 1
+    R[r, STATE] = AT_PREEMPTED
+    b.pres[S[PRES]] = r
+    S[PRES] += 1
+    if held != NIL:
+        S[HELD] -= held
+    R[r, BLOCKS] = 0
+    if R[r, PREEMPTED_AT] != S[STEPS]:
+        R[r, PREEMPTED_AT] = S[STEPS]
+        S[PREEMPTED] += 1
+    S[DECISIONS] += 1
+    R[r, DECODES] = 0
+    R[r, KEPT] = 1
+    C[R_RELEASE] += 1
+    if not named:
+        P[R_USEFUL] += 1
+        return True
+    C[R_USEFUL] += 1
+    if cause == r:
+        return True
+    C[R_LIVELOCK] += 1
+    if S[DUES] >= b.dues.shape[0] or S[EDGES] >= b.edges.shape[0]:
+        return False
+    b.dues[S[DUES], 0] = cause
+    b.dues[S[DUES], 1] = -1 if not K[HAS_BLOCKS] else (1 if held > 0 else 0)
+    b.dues[S[DUES], 2] = R[cause, STATE] != AT_RUNNING
+    S[DUES] += 1
+    if S[EDGES] == 0:
+        S[EDGES_SINCE] = S[STEPS]
+    b.edges[S[EDGES], 0] = cause_id
+    b.edges[S[EDGES], 1] = R[r, ID]
+    S[EDGES] += 1
+    return not (A[R_LIVELOCK] and S[STEPS] - S[EDGES_SINCE] >= K[LIVELOCK_K])
+
+
+@compiled
+def _schedule(
+    b: Books, K: Array, A: Array, r: int, start: int, tokens: int, drafts: int, blocks: int
+) -> bool:
+    S, R, C = b.S, b.R, b.C
+    if start == NIL or tokens < 1 or (drafts != NIL and drafts != 0):
+        return False
+    if R[r, MEMBER_AT] == S[STEPS] or R[r, PREEMPTED_AT] == S[STEPS]:
+        return False  # twice in a step: never, or after a preempt and a resume, which is rare
+    computed = R[r, COMPUTED]
+    known = R[r, PROMPT] + R[r, OUTPUTS]
+    end = start + tokens
+    if computed == NIL:
+        if start < 0 or start >= known:
+            return False
+        if R[r, KEPT]:
+            R[r, KEPT] = 0
+            C[R_SWAP] += 1
+            if A[R_SWAP] and start > 0 and K[NO_PREFIX]:
+                return False
+    elif start != computed:
+        return False
+    if end > known:
+        return False
+    if A[R_CHUNKING] and end < known:
+        return False
+    reaches = 1 if end == known else 0
+    if K[HAS_BLOCKS]:
+        if blocks == NIL:
+            return False
+        held = R[r, BLOCKS]
+        if A[R_WASTE]:
+            before = held
+            if R[r, BEFORE] != NIL:
+                before = R[r, BEFORE]
+                R[r, BEFORE] = NIL
+            if blocks > before:
+                need = _blocks_for(end + K[LOOKAHEAD], K[SIZE])
+                if blocks > need and not (K[RESERVE] == NEED_FULL and R[r, MAX_TOKENS] == NIL):
+                    reserved = 0
+                    if K[RESERVE] == NEED_KNOWN:
+                        reserved = _blocks_for(known + K[RESERVE_MORE], K[SIZE])
+                    elif K[RESERVE] == NEED_FULL:
+                        reserved = _blocks_for(R[r, PROMPT] + R[r, MAX_TOKENS], K[SIZE])
+                    if blocks > max(need, reserved, before):
+                        return False
+        if A[R_COVERAGE] and blocks * K[SIZE] < end:
+            return False
+        if blocks != held:
+            S[HELD] += blocks - held
+            R[r, BLOCKS] = blocks
+    else:
+        _count_position(b, K, computed, -1)
+        _count_position(b, K, end, 1)
+        R[r, BLOCKS] = NIL
+        R[r, BEFORE] = NIL
+    R[r, ADOPTS] = 0
+    R[r, COMPUTED] = end
+    R[r, MEMBER_AT] = S[STEPS]
+    R[r, MEMBER_TOKENS] = tokens
+    R[r, MEMBER_REACHES] = reaches
+    b.members[S[MEMBERS_LISTED]] = r
+    S[MEMBERS_LISTED] += 1
+    S[MEMBERS] += 1
+    S[MEMBERS_RUN] += 1
+    S[TOKENS] += tokens
+    S[DECISIONS] += 1
+    return not (A[R_BOUND] and (S[HELD] if K[HAS_BLOCKS] else S[POSITIONS]) > K[TOTAL])
+
+
+@compiled
+def _arrive(b: Books, K: Array, key: int, prompt: int, most: int, now: int) -> None:
+    """Enter a request into the books. There is room for it."""
+    S, R = b.S, b.R
+    S[FREE] -= 1
+    r = np.int64(b.free[S[FREE]])
+    for column in range(R.shape[1]):
+        R[r, column] = NIL
+    R[r, ID] = key
+    R[r, NUMBER] = S[ARRIVALS]
+    R[r, STATE] = AT_WAITING
+    R[r, ADOPTS] = 0
+    R[r, COMPUTED] = 0
+    R[r, OUTPUTS] = 0
+    R[r, BLOCKS] = 0
+    R[r, PROMPT] = prompt
+    R[r, DECODES] = 0
+    R[r, MAX_TOKENS] = most
+    R[r, ARRIVED] = S[STEP]
+    R[r, ARRIVED_NS] = now
+    R[r, PREEMPTIONS] = 0
+    R[r, LATE] = 1 if S[DECISIONS] > 0 else 0
+    R[r, KEPT] = 0
+    if K[CLOCK]:
+        R[r, LAST_NS] = now
+    R[r, LAST_WHAT] = 0
+    never = NEVER_NO
+    if K[LONGEST] != NIL and prompt >= K[LONGEST]:
+        never = NEVER_YES
+    elif not K[CHUNKED_UNSAID] and not K[CHUNKED] and K[BUDGET] != NIL and prompt > K[BUDGET]:
+        never = NEVER_YES
+    elif K[TOTAL] == NIL or K[SIZE] == NIL:
+        never = NEVER_UNSAID
+    else:
+        least = prompt
+        if K[TEST] == NEED_KNOWN:
+            least = max(least, prompt + K[TEST_MORE])
+        if K[RESERVE] == NEED_KNOWN:
+            least = max(least, prompt + K[RESERVE_MORE])
+        if K[TEST] == NEED_FULL or K[RESERVE] == NEED_FULL:
+            least = max(least, prompt + most) if most != NIL else NIL
+        if least != NIL and _blocks_for(least, K[SIZE]) > K[TOTAL]:
+            never = NEVER_YES
+    R[r, NEVER] = never
+    S[ARRIVALS] += 1
+    S[LIVE] += 1
+    S[WAITS] += 1
+    insert(b.keys, b.values, key, r)
+    at = S[W_TAIL] % b.waits.size
+    b.waits[at] = r
+    b.wait_numbers[at] = R[r, NUMBER]
+    S[W_TAIL] += 1
+
+
+@compiled
+def _room(b: Books) -> bool:
+    """Is there room for one more request? The line is packed where it is full of those that left it."""
+    S, R = b.S, b.R
+    if S[FREE] == 0:
+        return False
+    size = b.waits.size
+    if S[W_TAIL] - S[W_HEAD] >= size:
+        kept = S[W_HEAD]
+        for at in range(S[W_HEAD], S[W_TAIL]):
+            place = at % size
+            r = b.waits[place]
+            if R[r, NUMBER] == b.wait_numbers[place] and R[r, STATE] == AT_WAITING:
+                b.waits[kept % size] = r
+                b.wait_numbers[kept % size] = b.wait_numbers[place]
+                kept += 1
+        S[W_TAIL] = kept
+    return S[W_TAIL] - S[W_HEAD] < size
+
+
+@compiled
+def _row(b: Books, K: Array, A: Array, rows: Rows, i: int, kind: int, key: int, now: int) -> bool:
+    """One row of any kind but `schedule` and `step`. False where it is in doubt."""
+    S, R, C, P = b.S, b.R, b.C, b.P
+    narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
+    S[SUBJECTS] += 1
+    S[SEEN] |= 1 << kind
+    r = find(b.keys, b.values, key)
+    if kind == K_ARRIVE:
+        prompt = _narrow(narrow[N_PROMPT], masks[N_PROMPT], bits[N_PROMPT], i)
+        if r >= 0 or prompt == NIL:
+            return False
+        _arrive(b, K, key, prompt, _narrow(narrow[N_MAX], masks[N_MAX], bits[N_MAX], i), now)
+        return True
+    if r < 0:
+        return False
+    state = R[r, STATE]
+    blocks = _narrow(narrow[N_BLOCKS], masks[N_BLOCKS], bits[N_BLOCKS], i)
+    if kind == K_ADMIT:
+        if state != AT_WAITING:
+            return False
+        if K[ORDERED]:
+            C[R_ORDER] += 1
+            C[R_HEAD_OF_LINE] += 1
+            C[R_OVERTAKING] += 1
+            if (A[R_ORDER] or A[R_HEAD_OF_LINE] or A[R_OVERTAKING]) and _head(b) != r:
+                return False
+        else:
+            P[R_ORDER] += 1
+        C[R_RESUME_FIRST] += 1
+        if A[R_RESUME_FIRST] and S[PRES] > 0:
+            return False
+        if not _causality(b, K, A, r, now, 1):
+            return False
+        S[WAITS] -= 1
+        slot = _narrow(narrow[N_SLOT], masks[N_SLOT], bits[N_SLOT], i)
+        cached = _narrow(narrow[N_CACHED], masks[N_CACHED], bits[N_CACHED], i)
+        return _join(b, K, A, r, slot, cached, blocks)
+    if kind == K_RESUME:
+        if state != AT_PREEMPTED:
+            return False
+        C[R_RESUME_FIRST] += 1
+        if A[R_RESUME_FIRST]:
+            for place in range(S[PRES]):
+                if R[b.pres[place], FIRST_ADMIT] < R[r, FIRST_ADMIT]:
+                    return False
+        slot = _narrow(narrow[N_SLOT], masks[N_SLOT], bits[N_SLOT], i)
+        cached = _narrow(narrow[N_CACHED], masks[N_CACHED], bits[N_CACHED], i)
+        if cached != NIL and R[r, KEPT]:
+            R[r, KEPT] = 0
+            C[R_SWAP] += 1
+            if A[R_SWAP] and cached > 0 and K[NO_PREFIX]:
+                return False
+        _leave_pre(b, r)
+        return _join(b, K, A, r, slot, cached, blocks)
+    reason = W_NONE
+    if rows.reason.size > 0 and _valid(rows.reason_mask, bits[REASON_BIT], i):
+        reason = np.int64(rows.reason_of[rows.reason[i]])
+    if kind == K_PREEMPT:
+        if state != AT_RUNNING:
+            return False
+        if not (reason == W_RECOMPUTE or (reason == W_NONE and K[RECOMPUTES])):
+            return False
+        cause = _wide(rows.wide[W_CAUSE], rows.wide_masks[W_CAUSE], bits[CAUSE_BIT], i)
+        return _preempt(b, K, A, r, cause != NIL, cause, blocks)
+    if state == AT_ENDED:
+        return False
+    outputs = _narrow(narrow[N_OUTPUTS], masks[N_OUTPUTS], bits[N_OUTPUTS], i)
+    if kind == K_REJECT:
+        if state != AT_WAITING or not _causality(b, K, A, r, now, 2):
+            return False
+        if reason == W_TOO_LONG and A[R_NEVER_FIT] and R[r, MAX_TOKENS] != NIL and K[LONGEST] != NIL:
+            if R[r, PROMPT] + R[r, MAX_TOKENS] <= K[LONGEST]:
+                return False
+        return _end(b, K, A, r, NIL, reason, blocks, kind)
+    if S[DECISIONS] > 0 and S[SNAPPED_AT] != S[DECISIONS]:
+        _snapshot(b, K)
+    if kind == K_FINISH:
+        if S[DECISIONS] > 0 and not S[DECIDED]:
+            if not _decide(b, K, A):
+                return False
+        elif S[SNAPPED_AT] < 0:
+            _snapshot(b, K)
+        if state != AT_RUNNING:
+            return False
+        if R[r, MEMBER_AT] == S[STEPS] and R[r, MEMBER_REACHES]:
+            _emit(b, r)
+    if not _causality(b, K, A, r, now, 2):
+        return False
+    return _end(b, K, A, r, outputs, reason, blocks, kind)
+
+
+@compiled
+def _scheduled(b: Books, rows: int) -> None:
+    """One instance of each of these for each row that was scheduled."""
+    S, C = b.S, b.C
+    if rows == 0:
+        return
+    S[SEEN] |= 1 << K_SCHEDULE
+    S[SUBJECTS] += rows
+    C[R_MEMBERSHIP] += rows
+    C[R_EMPTY_MEMBER] += rows
+    C[R_POSITION] += rows
+    C[R_OVERRUN] += rows
+    C[R_CHUNKING] += rows
+    C[R_COVERAGE] += rows
+    C[R_WASTE] += rows
+    C[R_BOUND] += rows
+
+
+@compiled
+def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: int) -> int:
+    """Judge the rows [first, last) of a batch whose first row is row `row` of the trace.
+
+    Returns DONE, or why it stopped: then `S[STOPPED]` is the row of the batch at which it did. In doubt
+    the books are of no more use: they have half of a row in them.
+    """
+    S, R = b.S, b.R
+    narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
+    clock = K[CLOCK]
+    scheduled = 0
+    for i in range(first, last):
+        kind = np.int64(rows.kind_of[rows.kind[i]])
+        S[STOPPED] = i
+        if kind == K_SURPRISE:
+            return SURPRISE
+        if kind == K_STRANGE:
+            return DOUBT
+        step = rows.step[i]
+        if kind == K_ARRIVE and not _room(b):
+            _scheduled(b, scheduled)
+            return FULL
+        if not S[OPEN]:
+            S[BOUNDARY] = row + i
+            if S[STEP] != NIL and step <= S[STEP]:
+                return DOUBT
+            if not _turn(b, K, A, step):
+                return DOUBT
+        elif step != S[STEP]:
+            if step < S[STEP] or not _close(b, K, A, False, NIL, NIL, NIL, NIL):
+                return DOUBT
+            if not _turn(b, K, A, step):
+                return DOUBT
+        S[EVENTS] += 1
+        now = _wide(rows.wide[W_TIME], rows.wide_masks[W_TIME], bits[TIME_BIT], i)
+        if clock and now != NIL and kind != K_ARRIVE:
+            if A[R_BACKWARDS] and S[LAST_CLOCK] != NIL and now < S[LAST_CLOCK]:
+                return DOUBT
+            S[LAST_CLOCK] = now
+        if kind == K_STEP:
+            S[SEEN] |= 1 << K_STEP
+            free = _narrow(narrow[N_FREE], masks[N_FREE], bits[N_FREE], i)
+            waiting = _narrow(narrow[N_WAITING], masks[N_WAITING], bits[N_WAITING], i)
+            running = _narrow(narrow[N_RUNNING], masks[N_RUNNING], bits[N_RUNNING], i)
+            pinned = _narrow(narrow[N_PINNED], masks[N_PINNED], bits[N_PINNED], i)
+            if not _close(b, K, A, True, free, waiting, running, pinned):
+                return DOUBT
+            continue
+        if rows.wide[W_REQUEST].size == 0 or not _valid(rows.wide_masks[W_REQUEST], bits[REQUEST_BIT], i):
+            return DOUBT
+        key = rows.wide[W_REQUEST][i]
+        if kind == K_SCHEDULE:
+            r = find(b.keys, b.values, key)
+            if r < 0 or R[r, STATE] != AT_RUNNING:
+                return DOUBT
+            scheduled += 1
+            good = _schedule(
+                b,
+                K,
+                A,
+                r,
+                _narrow(narrow[N_START], masks[N_START], bits[N_START], i),
+                _narrow(narrow[N_TOKENS], masks[N_TOKENS], bits[N_TOKENS], i),
+                _narrow(narrow[N_DRAFTS], masks[N_DRAFTS], bits[N_DRAFTS], i),
+                _narrow(narrow[N_BLOCKS], masks[N_BLOCKS], bits[N_BLOCKS], i),
+            )
+            if not good:
+                return DOUBT
+            continue
+        if not _row(b, K, A, rows, i, kind, key, now):
+            return DOUBT
+    _scheduled(b, scheduled)
+    S[STOPPED] = last
+    return DONE
