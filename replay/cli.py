@@ -19,15 +19,18 @@ from batchspec.replay.commands.check import check
 from batchspec.replay.commands.compare import compare
 from batchspec.replay.commands.conform import conform
 from batchspec.replay.commands.demo import demo
+from batchspec.replay.commands.explain import explain
 from batchspec.replay.commands.explore import explore
 from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.info import info
 from batchspec.replay.commands.profiles import profiles
 from batchspec.replay.commands.prove import prove
 from batchspec.replay.commands.record import record
+from batchspec.replay.commands.report import report
 from batchspec.replay.commands.rules import rules
 from batchspec.replay.commands.simulate import simulate
 from batchspec.replay.commands.sweep import sweep
+from batchspec.replay.commands.timeline import timeline
 from batchspec.spec.errors import BatchspecError
 
 # Every usage error of typer derives from this; which module it lives in depends on typer's version.
@@ -57,7 +60,10 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     explore: "Every state of a small configuration.",
     prove: "The invariants of the spec, for every size.",
     info: "What a trace holds, and what can be judged.",
+    report: "The HTML report of a trace.",
+    timeline: "A stretch of a trace as a picture in text.",
     rules: "The rules, and one explained.",
+    explain: "Batching, admission, preemption, fairness in pictures.",
     profiles: "What each engine family promises.",
 }
 for _command, _says in _COMMANDS.items():

@@ -48,6 +48,11 @@ _MARKS: Final[Mapping[str, str]] = {
     "abort": "a",
     "reject": "r",
 }
+_STYLES: Final = (
+    ("!", "bold red"), ("x", "red"), ("a", "red"), ("r", "red"), ("f", "green"), ("p", "yellow"),
+    ("d", "cyan"), (".", "dim"), ("-", "dim"), ("~", "dim"), ("/", "dim"),
+)  # fmt: skip
+
 _LIVE: Final = {"waiting": ".", "parked": "z", "running": "-", "preempted": "."}
 
 
@@ -142,14 +147,19 @@ def collect(events: Iterable[Event], first: int, last: int | None = None) -> Tim
     return timeline
 
 
-def timeline_page(timeline: Timeline, findings: Iterable[Finding] = (), title: str | None = None) -> Page:
-    """The picture, the events, and the findings of the stretch. `title` is the first line."""
+def timeline_page(
+    timeline: Timeline, findings: Iterable[Finding] | None = (), title: str | None = None
+) -> Page:
+    """The picture, the events, and the findings of the stretch (None: nothing was judged, and nothing is
+    said of it). `title` is the first line."""
     page = Page()
     if title:
         page.add((title, "bold"))
         page.gap()
     steps = timeline.steps
-    here = [finding for finding in findings if finding.step is not None and finding.step in timeline.tokens]
+    here = [
+        finding for finding in findings or () if finding.step is not None and finding.step in timeline.tokens
+    ]
     if not steps:
         page.add(f"steps {timeline.first} to {timeline.last}: the trace has no event in them")
         return page
@@ -164,7 +174,7 @@ def timeline_page(timeline: Timeline, findings: Iterable[Finding] = (), title: s
     for finding in here:
         mark = "  (consequence)" if finding.consequence else ""
         page.wrap(f"step {finding.step}: {finding.message}  [{finding.rule}]{mark}", "red", hang=2)
-    if not here:
+    if not here and findings is not None:
         page.add("no finding in these steps")
     return page
 
@@ -186,13 +196,7 @@ def _picture(page: Page, timeline: Timeline, steps: list[int], findings: list[Fi
         lines.append(["free blocks", *(str(timeline.free.get(step, "")) for step in steps)])
     whole = (f" {finding.rule} at step {finding.step}" for finding in findings if not finding.requests)
     head = ["step", *map(str, steps)]
-    for columns in _chunks([head, *lines]):
-        page.table(
-            [head[0], *(head[at] for at in columns)],
-            [[line[0], *(line[at] for at in columns)] for line in lines],
-            indent=0,
-        )
-        page.gap()
+    draw(page, head, lines)
     quiet = len(timeline.rows) - len(names)
     if quiet:
         page.add(f"and {count(quiet, 'more request')}, most of them waiting throughout")
@@ -202,7 +206,27 @@ def _picture(page: Page, timeline: Timeline, steps: list[int], findings: list[Fi
         page.add("!" + each)
 
 
-def _chunks(table: list[list[str]]) -> Iterable[list[int]]:
+def draw(page: Page, head: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    """Add a table of cells over steps, in as many pieces as the page is wide, each cell in its colour."""
+    for columns in _chunks([head, *lines]):
+        page.table(
+            [head[0], *(head[at] for at in columns)],
+            [[line[0], *((line[at], _style(line[at])) for at in columns)] for line in lines],
+            indent=0,
+        )
+        page.gap()
+
+
+def _style(cell: str) -> str:
+    """The colour of a cell, by what weighs most in it."""
+    mark = cell.rpartition(" ")[2]
+    for sign, style in _STYLES:
+        if sign in mark:
+            return style
+    return ""
+
+
+def _chunks(table: Sequence[Sequence[str]]) -> Iterable[list[int]]:
     """The columns of each picture that fits the page's width."""
     widths = [max(len(line[at]) for line in table) for at in range(len(table[0]))]
     columns: list[int] = []

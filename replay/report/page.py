@@ -65,16 +65,42 @@ class Page:
     def table(
         self, head: Sequence[str], rows: Iterable[Sequence[object]], right: str = "", indent: int = 2
     ) -> None:
-        """Add a table: columns two blanks apart, `right` has an `r` for each column set to the right."""
-        cells = [tuple(plain(cell) for cell in row) for row in (head, *rows)]
-        widths = [max(len(row[index]) for row in cells) for index in range(len(head))]
+        """Add a table: columns two blanks apart, `right` has an `r` for each column set to the right.
+
+        A cell may be a text and a style.
+        """
+        cells = [[_cell(cell) for cell in row] for row in (head, *rows)]
+        widths = [max(len(row[index][0]) for row in cells) for index in range(len(head))]
         for number, row in enumerate(cells):
             line = [
-                text.rjust(width) if right[index : index + 1] == "r" else text.ljust(width)
-                for index, (text, width) in enumerate(zip(row, widths, strict=True))
+                (text.rjust(width) if right[index : index + 1] == "r" else text.ljust(width), style)
+                for index, ((text, style), width) in enumerate(zip(row, widths, strict=True))
             ]
-            self.lines.append([((" " * indent + "  ".join(line)).rstrip(), "" if number else "dim")])
+            self.lines.append(_joined(line, " " * indent, "" if number else "dim"))
 
     def text(self) -> str:
         """The whole page as plain text that ends with a line break."""
         return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in self.lines)
+
+
+def _cell(cell: object) -> tuple[str, str]:
+    if isinstance(cell, tuple):
+        return plain(cell[0]), str(cell[1])
+    return plain(cell), ""
+
+
+def _joined(cells: Sequence[tuple[str, str]], lead: str, style: str) -> list[tuple[str, str]]:
+    """The cells of a line two blanks apart, neighbours of one style as one piece, no blanks at its end."""
+    pieces: list[tuple[str, str]] = [(lead, style)] if lead else []
+    for place, (text, own) in enumerate(cells):
+        last = place == len(cells) - 1
+        pieces.append((text if last else text + "  ", own or style))
+    merged: list[tuple[str, str]] = []
+    for text, own in pieces:
+        if merged and (merged[-1][1] == own or not text.strip()):
+            merged[-1] = (merged[-1][0] + text, merged[-1][1])
+        else:
+            merged.append((text, own))
+    if merged:
+        merged[-1] = (merged[-1][0].rstrip(), merged[-1][1])
+    return merged

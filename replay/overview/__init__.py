@@ -1,0 +1,1 @@
+"""Overviews: a whole trace in short, for pictures. One pass, bounded memory."""
