@@ -168,7 +168,7 @@ def arrive(state: State, event: Event) -> None:
 
 
 def live(state: State, event: Event) -> None:
-    """A request that was live when the trace begins, as it stood then."""
+    """A request that was live when the trace begins, as it stood then; `tokens` are those in flight."""
     request = event.subject
     if request in state.live:
         moves.forget(state, request)
@@ -197,6 +197,7 @@ def live(state: State, event: Event) -> None:
         adopts=computed is None,
         computed=computed,
         outputs=event.output_tokens,
+        pending=event.tokens or 0,
         blocks=0,
     )
     moves.begin(state, record)
@@ -391,9 +392,16 @@ def output(state: State, event: Event) -> None:
             if not state.has_blocks and state.block_size is not None:
                 holdings.count_positions(state, record.computed, -1)
                 holdings.count_positions(state, computed, 1)
+    elif from_before(state, event, record):
+        pending = max(0, pending - (tokens or 0))
     state.emitted[request] = tokens
     outputs = None if record.outputs is None or tokens is None else record.outputs + tokens
     state.live[request] = record.moved(computed, outputs, pending, record.blocks)
+
+
+def from_before(state: State, event: Event, record: Request) -> bool:
+    """Whether the pass that an output speaks of was in flight when the trace began."""
+    return record.number < state.lives and event.pass_step < record.arrived
 
 
 def part_of(state: State, event: Event) -> Member | None:

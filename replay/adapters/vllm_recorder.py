@@ -109,11 +109,12 @@ def claims(scheduler: Any) -> Profile:
     said = {
         "limits": limits,
         "admission": admission,
-        "batching": {"chunked_prefill": bool(config.enable_chunked_prefill)},
+        "batching": {
+            "chunked_prefill": bool(config.enable_chunked_prefill),
+            "lookahead": scheduler.num_lookahead_tokens,
+        },
         "reuse": {"prefix": cached, "same_pass": cached},
     }
-    if scheduler.num_lookahead_tokens:
-        said["batching"]["lookahead"] = scheduler.num_lookahead_tokens
     return _unclaimed(scheduler, base.merged(Profile.from_dict(said, "vLLM")))
 
 

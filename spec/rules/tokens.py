@@ -7,7 +7,7 @@ o only by output. Source of the family: vLLM V1, `num_computed_tokens` and `num_
 from collections.abc import Sequence
 from typing import Any
 
-from batchspec.spec.actions import only_mode, part_of
+from batchspec.spec.actions import from_before, only_mode, part_of
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Request
 from batchspec.spec.profile import Profile
@@ -406,6 +406,8 @@ class InFlight(Rule):
 
     def _from_nowhere(self, event: Event, record: Request) -> None:
         part = part_of(self.state, event)
+        if from_before(self.state, event, record):
+            return
         if part is None and record.first_admit is not None and not record.adopts:
             self.flag(
                 f"{record.id} is given tokens of pass {event.pass_}, which has none of its in flight",

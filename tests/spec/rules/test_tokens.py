@@ -297,6 +297,20 @@ def test_a_pass_without_tokens_in_flight_gives_none(judge) -> None:
     assert judge(f"{text}3 output A tokens=1 pass=2").broken == []
 
 
+CUT = "header begins=running\ncfg depth=2 slot_lag=1 overlap_member=1 lookahead=0\n"
+CUT += "7 live A running prompt=8 max=9 start=10 out=2 tokens={flying}\n7 schedule A start=10 tokens=1\n"
+
+
+def test_a_pass_in_flight_when_the_trace_begins_is_settled_in_it(judge) -> None:
+    """A `live` row says how many tokens are in flight: they are known, and an earlier pass brings them."""
+    text = CUT.format(flying=1) + "7 output A tokens=1 pass=6\n8 schedule A start=11 tokens=1\n"
+
+    assert judge(f"{text}8 output A tokens=1 pass=7\n").broken == []
+    assert judge(f"{text}9 schedule A start=12 tokens=2").broken == ["tokens/overrun"]
+    assert judge(CUT.format(flying=0)).broken == ["tokens/overrun"]
+    assert judge(f"{text}8 output A tokens=1 pass=6").broken == ["tokens/in-flight"]
+
+
 @pytest.mark.parametrize("rule", ["position", "overrun", "early-output", "lost"])
 def test_with_overlap_each_output_must_name_its_pass(judge, rule: str) -> None:
     found = judge(f"{ASYNC}2 output A tokens=1")
