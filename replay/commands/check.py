@@ -17,6 +17,7 @@ from batchspec.replay.progress import bar, counted
 from batchspec.replay.records import check_records
 from batchspec.replay.report.context import around
 from batchspec.replay.report.coverage import coverage_page
+from batchspec.replay.report.html.make import html_of, save
 from batchspec.replay.report.json import report_object, reports_object, to_json
 from batchspec.replay.report.junit import junit_xml
 from batchspec.replay.report.page import Page, plain
@@ -131,6 +132,9 @@ def check(
             metavar="auto|reference|fast", help="The readable checker or the fast one: same findings."
         ),
     ] = By.auto,
+    report: Annotated[
+        str | None, typer.Option(metavar="FILE.html", help="Also write the HTML report of the trace.")
+    ] = None,
     first: Annotated[
         int | None, typer.Option("--from", metavar="N", min=0, help="Show steps from N on.")
     ] = None,
@@ -147,6 +151,8 @@ def check(
         raise typer.BadParameter("--from and --to draw a picture; use them with --format text")
     if first is not None and last is not None and last < first:
         raise typer.BadParameter(f"--from {first} lies behind --to {last}")
+    if report is not None and len(traces) > 1:
+        raise typer.BadParameter("--report is the report of one trace; name one")
     if coverage and format not in (Format.text, Format.json):
         raise typer.BadParameter("--coverage is said with --format text or json")
     plugins.install_rules()
@@ -186,6 +192,8 @@ def check(
         try:
             judged = _judged(path, wanted)
             page = _page(judged, wanted, stretch) if format is Format.text else None
+            if report is not None:
+                _draw(judged, wanted, report)
         except (BatchspecError, OSError) as error:
             unusable[path] = console.line_of(error)
             console.warn(unusable[path])
@@ -281,6 +289,14 @@ def _judged(path: str, wanted: _Wanted) -> _Judged:
     if cover is not None:
         cover.add(report, claims)
     return _Judged(trace, report, waived, cover)
+
+
+def _draw(judged: _Judged, wanted: _Wanted, path: str) -> None:
+    """Write the HTML report."""
+    trace = judged.trace
+    command = ("batchspec", "check", trace.path, *wanted.command, "--report", path)
+    with bar(f"drawing {plain(trace.path, 40)}", trace.num_rows) as shown:
+        save(path, html_of(trace, judged.report, command=command, shown=shown))
 
 
 def _page(judged: _Judged, wanted: _Wanted, stretch: tuple[int, int | None] | None) -> Page:

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from batchspec.replay import console
-from batchspec.replay.checker import check as check_trace
 from batchspec.replay.claims import claimed, load_config, named_profile
+from batchspec.replay.fast.choose import check_with
 from batchspec.replay.progress import bar
 from batchspec.replay.records import check_records
 from batchspec.replay.report.html.make import html_of, save
@@ -63,7 +63,9 @@ def report(
             found = check_records(opened, claims, findings=findings, rules=rules)
         else:
             progress = (lambda done, _: shown.to(done)) if shown else None
-            found = check_trace(opened, claims, findings=findings, rules=rules, progress=progress)
+            found = check_with(
+                "auto", opened, claims, findings=findings, rules=rules, progress=progress, say=console.warn
+            )
     stretch = None
     if first is not None or last is not None:
         stretch = (first or 0, (first or 0) + 2000 if last is None else last)
