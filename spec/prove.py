@@ -11,14 +11,18 @@ Needs the extra `prove` (z3-solver).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import z3
 
 from batchspec.spec.errors import SpecError
 from batchspec.spec.induction import CLAIMS, MOVES, ROWS, Books, Claim, Move, Sizes, Term, empty
+from batchspec.spec.lemma import Lemma
 
 START: Final = "start"
+PARTIES: Final = 4
+"""Tenants and flows of the lemmas (lemmas.py)."""
 _LIMIT_MS: Final = 60_000
 _MOST_REQUESTS: Final = 64
 
@@ -55,12 +59,16 @@ class Escape:
 
 @dataclass(frozen=True)
 class Proof:
-    """One invariant under one action (or at the start). `kept` is None where the solver gave up."""
+    """One invariant under one action (or at the start). `kept` is None where the solver gave up.
+
+    `escape` leads out of it; `values` are those of a lemma's state before the step, with the step's choices.
+    """
 
     claim: str
     move: str
     kept: bool | None
     escape: Escape | None = None
+    values: Mapping[str, int] | None = None
 
 
 def prove(
@@ -94,6 +102,43 @@ def prove(
             yield _ask(name, move.name, question, limit_ms, (sizes, before, given, move))
 
 
+def prove_lemma(lemma: Lemma, *, limit_ms: int = _LIMIT_MS) -> Iterator[Proof]:
+    """Each claim of a lemma at the start and under each of its steps, for every value of its sizes."""
+    logic = Terms()
+    sizes = {name: z3.Int(name) for name in lemma.sizes}
+    sane = z3.And(*(size >= 1 for size in sizes.values()))
+    start = {**sizes, **lemma.start}
+    for name, claim in lemma.claims.items():
+        yield _ask(name, START, [sane, z3.Not(claim(logic, start))], limit_ms)
+    before = {**sizes, **{name: z3.Int(name) for name in lemma.start}}
+    holds = [claim(logic, before) for claim in lemma.claims.values()]
+    for step in lemma.steps:
+        given = {choice: z3.Int(f"given_{choice}") for choice in step.choices}
+        guard = step.guard(logic, before, tuple(given.values()))
+        after = step.effect(logic, before, tuple(given.values()))
+        for name, claim in lemma.claims.items():
+            question = [sane, *holds, guard, z3.Not(claim(logic, after))]
+            solver = _solver(question, limit_ms)
+            answer = solver.check()
+            values = None
+            if answer == z3.sat:
+                model = solver.model()
+                values = {word: _value(model, term) for word, term in {**before, **given}.items()}
+            kept = None if answer == z3.unknown else answer == z3.unsat
+            yield Proof(name, step.name, kept, values=values)
+
+
+def _solver(question: list[Term], limit_ms: int) -> Term:
+    solver = z3.SolverFor("QF_LIA")
+    solver.set("timeout", limit_ms)
+    solver.add(*question)
+    return solver
+
+
+def _value(model: Term, term: Term) -> int:
+    return int(model.eval(term, model_completion=True).as_long())
+
+
 def _ask(
     claim: str,
     move: str,
@@ -101,9 +146,7 @@ def _ask(
     limit_ms: int,
     about: tuple[Sizes, Books, tuple[Term, ...], Move] | None = None,
 ) -> Proof:
-    solver = z3.SolverFor("QF_LIA")
-    solver.set("timeout", limit_ms)
-    solver.add(*question)
+    solver = _solver(question, limit_ms)
     answer = solver.check()
     if answer == z3.unsat:
         return Proof(claim, move, True)
@@ -113,8 +156,7 @@ def _ask(
 
 
 def _escape(model: Term, sizes: Sizes, books: Books, given: tuple[Term, ...], move: Move) -> Escape:
-    def value(term: Term) -> int:
-        return int(model.eval(term, model_completion=True).as_long())
+    value = partial(_value, model)
 
     def row(terms: tuple[Term, ...]) -> tuple[int, ...]:
         return tuple(value(term) for term in terms)

@@ -1,13 +1,15 @@
 """Proofs as a page, and a step that leads out of an invariant as a scenario."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from batchspec.replay.report.json import SCHEMA_VERSION
 from batchspec.replay.report.page import Page, count
 from batchspec.spec.events import Event
 from batchspec.spec.induction import OUT, PREEMPTED, REASONS, RUNNING, WAITING
+from batchspec.spec.lemma import Lemma
 from batchspec.spec.naming import name_of
 from batchspec.traces.header import Header
 from batchspec.traces.scenario import format_scenario
@@ -18,14 +20,18 @@ if TYPE_CHECKING:
 _STATES: Final = {WAITING: "waiting", RUNNING: "running", PREEMPTED: "preempted"}
 
 
-def proofs_page(proofs: Iterable["Proof"], requests: int) -> Page:
-    """A line a claim; a claim that fails brings the first step that leads out of it."""
+Bounds = Sequence[tuple[Lemma, Sequence["Proof"]]]
+
+
+def proofs_page(proofs: Iterable["Proof"], requests: int, bounds: Bounds = ()) -> Page:
+    """A line a claim; a claim that fails brings the first step that leads out of it. Then the lemmas."""
     page = Page()
     by_claim: dict[str, list[Proof]] = {}
     for proof in proofs:
         by_claim.setdefault(proof.claim, []).append(proof)
     failed = [name for name, parts in by_claim.items() if not all(part.kept for part in parts)]
-    verdict = ("proved", "green") if not failed else ("not proved", "red")
+    kept_all = not failed and all(part.kept for _, parts in bounds for part in parts)
+    verdict = ("proved", "green") if kept_all else ("not proved", "red")
     page.add(verdict, f": up to {count(requests, 'request')}, every size, any number of steps")
     page.gap()
     width = max(map(len, by_claim), default=0)
@@ -41,6 +47,9 @@ def proofs_page(proofs: Iterable["Proof"], requests: int) -> Page:
             continue
         page.add(f"{name} holds before {part.move} and not after it:")
         page.lines += [[(line, "")] for line in scenario_of(part.escape).splitlines()]
+    for lemma, parts in bounds:
+        page.gap()
+        _bound(page, lemma, parts)
     page.gap()
     page.add("not proved here:")
     for name, reason in REASONS.items():
@@ -48,13 +57,28 @@ def proofs_page(proofs: Iterable["Proof"], requests: int) -> Page:
     return page
 
 
-def proofs_object(proofs: Iterable["Proof"], requests: int) -> dict[str, Any]:
+def _bound(page: Page, lemma: Lemma, parts: Sequence["Proof"]) -> None:
+    kept = sum(bool(part.kept) for part in parts)
+    word = "lemma     " if kept == len(parts) else "FAILS     "
+    page.add(f"{word}  {lemma.id}, {lemma.parties}, every amount  {kept} of {len(parts)} steps")
+    page.wrap(lemma.sentence, first="    ", hang=4)
+    for part in parts:
+        if not part.kept:
+            state = ", ".join(f"{name} {value}" for name, value in (part.values or {}).items())
+            page.wrap(
+                f"{part.claim} holds before {part.move} and not after it: {state}", first="    ", hang=4
+            )
+            return
+
+
+def proofs_object(proofs: Iterable["Proof"], requests: int, bounds: Bounds = ()) -> dict[str, Any]:
     """The same as plain data; `kept` is null where the solver found no answer in time."""
     given = list(proofs)
+    kept = all(proof.kept for proof in chain(given, *(parts for _, parts in bounds)))
     return {
         "schema": SCHEMA_VERSION,
         "version": version("batchspec"),
-        "verdict": "proved" if all(proof.kept for proof in given) else "not proved",
+        "verdict": "proved" if kept else "not proved",
         "requests": requests,
         "proofs": [
             {
@@ -64,6 +88,23 @@ def proofs_object(proofs: Iterable["Proof"], requests: int) -> dict[str, Any]:
                 "scenario": None if proof.escape is None else scenario_of(proof.escape),
             }
             for proof in given
+        ],
+        "lemmas": [
+            {
+                "id": lemma.id,
+                "parties": lemma.parties,
+                "sentence": lemma.sentence,
+                "proofs": [
+                    {
+                        "claim": part.claim,
+                        "step": part.move,
+                        "kept": part.kept,
+                        "values": None if part.values is None else dict(part.values),
+                    }
+                    for part in parts
+                ],
+            }
+            for lemma, parts in bounds
         ],
         "reasons": dict(REASONS),
     }

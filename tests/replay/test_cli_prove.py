@@ -8,6 +8,7 @@ import pytest
 from batchspec.replay.cli import main
 from batchspec.replay.commands import prove as command
 from batchspec.replay.report.proofs import proofs_page
+from batchspec.spec.counters import token_counter
 from batchspec.spec.induction import CLAIMS, MOVES
 
 solver = pytest.mark.skipif(find_spec("z3") is None, reason="needs the extra prove")
@@ -20,6 +21,9 @@ def test_every_rule_has_its_line(capsys):
     out = capsys.readouterr().out
     assert out.startswith("proved: up to 2 requests, every size, any number of steps\n")
     assert [line.split()[1] for line in out.splitlines() if line.startswith("inductive")] == list(CLAIMS)
+    bounds = [line for line in out.splitlines() if line.startswith("lemma")]
+    assert bounds[0] == "lemma       fairness/service-gap, 4 tenants, every amount  147 of 147 steps"
+    assert len(bounds) == 4
     assert "memory/exclusive            block ids: the model counts blocks" in out
 
 
@@ -57,3 +61,16 @@ def test_as_one_object(capsys):
     assert (found["verdict"], found["requests"]) == ("proved", 1)
     assert {proof["claim"] for proof in found["proofs"]} == set(CLAIMS)
     assert all(proof["kept"] is True and proof["scenario"] is None for proof in found["proofs"])
+    assert [lemma["parties"] for lemma in found["lemmas"]] == ["4 tenants", "2 flows", "3 flows", "4 flows"]
+
+
+@solver
+def test_a_bound_that_does_not_hold_says_in_which_state():
+    from batchspec.spec.prove import prove_lemma
+
+    lemma = token_counter(2, lift=False)
+    text = proofs_page([], 1, [(lemma, list(prove_lemma(lemma)))]).text()
+
+    assert text.startswith("not proved")
+    assert "FAILS       fairness/service-gap, 2 tenants" in text
+    assert "ahead of who waits holds before enter 0 and not after it: U " in text
