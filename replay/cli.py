@@ -14,13 +14,16 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from batchspec.replay import console, plugins
+from batchspec.replay.commands.anonymise import anonymise
 from batchspec.replay.commands.calibrate import calibrate
 from batchspec.replay.commands.check import check
 from batchspec.replay.commands.compare import compare
 from batchspec.replay.commands.conform import conform
+from batchspec.replay.commands.cut import cut
 from batchspec.replay.commands.demo import demo
 from batchspec.replay.commands.explain import explain
 from batchspec.replay.commands.explore import explore
+from batchspec.replay.commands.export import export
 from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.info import info
 from batchspec.replay.commands.profiles import profiles
@@ -61,7 +64,10 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     prove: "The invariants of the spec, for every size.",
     info: "What a trace holds, and what can be judged.",
     report: "The HTML report of a trace.",
+    export: "A trace for the Perfetto viewer.",
     timeline: "A stretch of a trace as a picture in text.",
+    cut: "A stretch of a trace as a trace of its own.",
+    anonymise: "Ids and tenants hashed with a key.",
     rules: "The rules, and one explained.",
     explain: "Batching, admission, preemption, fairness in pictures.",
     profiles: "What each engine family promises.",
