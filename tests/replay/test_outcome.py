@@ -1,5 +1,8 @@
 """Outcomes: fairness between tenants, goodput, and the names of the figures."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from batchspec.replay.outcome import FIGURES, TENANTS_MOST, measured
@@ -62,3 +65,12 @@ def test_figures_have_names_of_their_own_and_a_sentence() -> None:
     assert len({figure.name for figure in FIGURES}) == len(FIGURES)
     assert len({figure.says for figure in FIGURES}) == len(FIGURES)
     assert all(figure.name.isidentifier() for figure in FIGURES)
+
+
+def test_the_page_on_answers_explains_every_figure_and_no_other() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "answers.md").read_text()
+    table = page.split("| figure | unit | what it is |\n| --- | --- | --- |\n")[1].split("\n\n")[0]
+    first = [row.split(" | ")[0] for row in table.splitlines()]
+    assert [name for cell in first for name in re.findall(r"`(\w+)`", cell)] == [
+        item.name for item in FIGURES
+    ]
