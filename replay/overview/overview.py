@@ -26,7 +26,8 @@ MOST_BREAKS: Final = 5000
 
 _COUNTED: Final = frozenset({"arrive", "finish", "preempt"})
 _GIVES_ALL: Final = frozenset({"preempt", "finish", "abort", "reject"})
-_LEAVES: Final = frozenset({"admit", "finish", "abort", "reject"})
+_ENDS: Final = frozenset({"finish", "abort", "reject"})
+_LEAVES: Final = _ENDS | {"admit", "park"}
 
 
 class Overview:
@@ -197,8 +198,10 @@ class Overview:
         kind = event.event
         if kind in ("arrive", "live"):
             self.tenants.arrive(event)
+        elif kind == "ready":
+            self.tenants.wait(event.subject)
         elif kind in _LEAVES:
-            self.tenants.leave(event.subject)
+            self.tenants.leave(event.subject, ended=kind in _ENDS)
 
     def _end(self, served: Served) -> None:
         self.latencies.add(served)

@@ -27,7 +27,8 @@ class Tenants:
         self.service: list[float] = [0.0] * MOST_TENANTS
         """What each tenant that is followed was served, by its number in `names`."""
         self.longest_prompt = 0
-        self._queue: dict[RequestId, int] = {}
+        self._of: dict[RequestId, int] = {}
+        self._queue: set[RequestId] = set()
         self._waiting = [0] * MOST_TENANTS
         self._extremes: dict[tuple[int, int], tuple[float, float]] = {}
 
@@ -44,16 +45,25 @@ class Tenants:
                     self.left_out.add(tenant)
                 return
             number = self.names[tenant] = len(self.names)
-        if event.event == "arrive" or event.reason in ("waiting", "parked"):
-            self.leave(event.subject)
-            self._queue[event.subject] = number
+        self.leave(event.subject)
+        self._of[event.subject] = number
+        if event.event == "arrive" or event.reason == "waiting":
+            self.wait(event.subject)
+
+    def wait(self, request: RequestId) -> None:
+        """A request waits for its first admission; what it was parked for is there."""
+        number = self._of.get(request)
+        if number is not None and request not in self._queue:
+            self._queue.add(request)
             self._waiting[number] += 1
 
-    def leave(self, request: RequestId) -> None:
-        """A request waits no more: it was admitted, or it has ended."""
-        number = self._queue.pop(request, None)
-        if number is not None:
-            self._waiting[number] -= 1
+    def leave(self, request: RequestId, *, ended: bool = False) -> None:
+        """A request waits no more: it was admitted or parked, or it has ended."""
+        if request in self._queue:
+            self._queue.discard(request)
+            self._waiting[self._of[request]] -= 1
+        if ended:
+            self._of.pop(request, None)
 
     def served(self, totals: Mapping[str, float]) -> None:
         """What each tenant was served up to the end of this step, not weighted by tenant."""
