@@ -20,7 +20,7 @@ stamp = $(VENV)/.installed-$(1)$(if $(EXTRAS),-$(subst $(comma),-,$(EXTRAS)))
 # $(call extras,test): `[test,engine]`, `[test]`, or nothing.
 extras = $(addprefix [,$(addsuffix ],$(subst $(eval ) ,$(comma),$(strip $(1) $(subst $(comma), ,$(EXTRAS))))))
 
-.PHONY: help demo test check lint format-check format types wheel clean
+.PHONY: help demo test check lint format-check format types wheel docs clean
 .NOTPARALLEL:
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo "make test          run the tests; make test ARGS=--long runs the long ones too"
 	@echo "make check         lint, format check, strict types; make format mends the format"
 	@echo "make wheel         build the wheel and use it from an empty folder"
+	@echo "make docs          build the documentation site into build/site; a warning is an error"
 	@echo "make clean         remove .venv and everything else that make made"
 
 demo: $(call stamp,core)
@@ -53,6 +54,9 @@ types: $(call stamp,dev)
 
 wheel: $(call stamp,dev)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" scripts/wheel
+
+docs: $(call stamp,docs)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 clean:
 	@rm -rf $(VENV) .types build dist batchspec.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -80,6 +84,9 @@ $(call stamp,core): $(VENV)/.made $(INPUTS)
 
 $(call stamp,test): $(VENV)/.made $(INPUTS)
 	$(call install,test)
+
+$(call stamp,docs): $(VENV)/.made $(INPUTS)
+	$(call install,docs)
 
 $(call stamp,dev): $(VENV)/.made $(INPUTS)
 	$(call install,test dev)
