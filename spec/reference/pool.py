@@ -5,6 +5,7 @@ carries the content of its last owner: then a request with the same content may 
 until then it is the next to be overwritten, longest free first.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable
 
 _PRIME = 0x9E3779B97F4A7C15
@@ -28,8 +29,9 @@ class BlockPool:
         self.total = total
         self.free = total
         self._owners = [0] * total
-        # Insertion order is the order in which blocks became free; a dict gives removal by id too.
-        self._free_ids: dict[int, None] = dict.fromkeys(range(total))
+        # Insertion order is the order in which blocks became free, with removal by id too. A plain dict
+        # would look for its first entry behind the places of all that were taken before.
+        self._free_ids: OrderedDict[int, None] = OrderedDict.fromkeys(range(total))
         self._key: dict[int, int] = {}
         self._block: dict[int, int] = {}
 
@@ -38,8 +40,7 @@ class BlockPool:
         ids = []
         free = self._free_ids
         for _ in range(count):
-            block = next(iter(free))
-            del free[block]
+            block = free.popitem(last=False)[0]
             self._owners[block] = 1
             if self._key:
                 self.forget(block)

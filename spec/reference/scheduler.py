@@ -228,10 +228,12 @@ class ReferenceScheduler:
     def _refuse(self, arrived: list[Job]) -> None:
         """Refuse newcomers that can never run, that find the queue full, or that are over a quota."""
         board, s = self._board, self.settings
-        new = {job.id for job in arrived}
-        waiting = sum(
-            1 for job in board.jobs.values() if job.state in (WAITING, PARKED) and job.id not in new
-        )
+        waiting = 0
+        if arrived and s.max_waiting < UNBOUNDED:
+            new = {job.id for job in arrived}
+            waiting = sum(
+                1 for job in board.jobs.values() if job.state in (WAITING, PARKED) and job.id not in new
+            )
         for job in arrived:
             if job.id not in board.jobs:
                 # Cancelled at once, but not refused: it counts.

@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 
 from batchspec.replay.cli import main
 from batchspec.replay.commands import record as module
+from batchspec.traces.reader import open_trace
 
 SIZES = ["--max-seqs", "6", "--token-budget", "24", "--kv-blocks", "20", "--block-size", "4"]
 
@@ -86,3 +87,39 @@ def test_without_torch_the_command_says_what_to_install(
     monkeypatch.setattr(module, "import_module", missing)
     assert main(["record", workload, "--out", "x"]) == 2
     assert "pip install 'batchspec[engine]'" in capsys.readouterr().err
+
+
+def test_record_and_simulate_replay_the_same_reshaped_workload(workload: str) -> None:
+    knobs = [
+        "--from-s",
+        "0.01",
+        "--limit",
+        "12",
+        "--speed",
+        "0.5",
+        "--prompt-scale",
+        "0.5",
+        "--output-scale",
+        "2",
+    ]
+    knobs += ["--tenants", "3", "--priorities", "2", *SIZES]
+    assert main(["record", workload, "--out", "engine", *knobs]) == 0
+    assert main(["simulate", workload, "--out", "model.parquet", *knobs]) == 0
+
+    def arrivals(trace: str) -> list[tuple[Any, ...]]:
+        shown = ("request", "prompt_tokens", "max_tokens", "tenant", "priority")
+        rows = [event for event in open_trace(trace).events() if event.event == "arrive"]
+        return sorted(tuple(getattr(row, name) for name in shown) for row in rows)
+
+    assert arrivals("engine") == arrivals("model.parquet")
+    assert len(arrivals("engine")) == 12
+
+
+def test_a_recorded_wall_clock_calibrates_the_simulator(
+    workload: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", workload, "--out", "run", *SIZES, "--clock", "wall"]) == 0
+    assert main(["calibrate", "run", "--out", "cost.json"]) == 0
+    assert "fitted to" in capsys.readouterr().out
+    assert main(["simulate", workload, "--out", "again.parquet", *SIZES, "--cost", "cost.json"]) == 0
+    assert main(["check", "again.parquet"]) == 0
