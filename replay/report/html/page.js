@@ -181,11 +181,12 @@
   }, { passive: false });
 
   const fingers = new Map();
-  let moved = false;
+  let moved = false, pressedAt = 0;
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     fingers.set(event.pointerId, event.clientX);
     moved = false;
+    pressedAt = event.clientX;
   });
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = hit(event);
@@ -197,9 +198,10 @@
         const was = Math.max(10, Math.abs(before[0] - before[1])), is = Math.max(10, Math.abs(after[0] - after[1]));
         zoom(was / is, picture.placeAt((after[0] + after[1]) / 2 - canvas.getBoundingClientRect().left));
         moved = true;
-      } else if (Math.abs(event.clientX - old) > 0) {
-        const by = (old - event.clientX) * scale, from = Math.max(0, Math.min(most - (b - a), a + by));
-        if (Math.abs(event.movementX) > 1 || moved) { moved = true; look(from, from + (b - a)); }
+      } else if (moved || Math.abs(event.clientX - pressedAt) > 3) {
+        const by = ((moved ? old : pressedAt) - event.clientX) * scale, from = Math.max(0, Math.min(most - (b - a), a + by));
+        moved = true;
+        look(from, from + (b - a));
       }
       tip.hidden = true;
       return;
