@@ -103,8 +103,7 @@ class Walk:
         waived: Waived | None = None,
     ) -> None:
         """Set up the books and the rules that this profile and these columns allow to be judged."""
-        began = header is not None and header.begins == "running"
-        self._opening: Any = header.extra.get(opening.KEY) if header is not None and began else None
+        self._opening: Any = None if header is None else header.extra.get(opening.KEY)
         if self._opening is not None:
             columns |= opening.told_columns(self._opening)
             kinds |= opening.told_kinds(self._opening)
@@ -113,7 +112,7 @@ class Walk:
         self.columns = columns
         self.state = State(profile, columns, kinds)
         self.state.clock_runs = header is not None and header.clock in ("monotonic", "virtual")
-        self.state.began_running = began
+        self.state.began_running = header is not None and header.begins == "running"
         self.line = Line(self.state)
         admission = profile.admission
         self._looks_on = (

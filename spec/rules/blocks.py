@@ -394,9 +394,15 @@ class Unwritten(Rule):
         size = self.state.block_size or 1
         hashes = event.block_hashes or ()
         for index, block in enumerate(event.block_ids or ()):
-            filled = min(size, max(0, (event.start or 0) - index * size))
+            if event.reason not in ("running", None) or event.start is None:
+                # Taken over, being loaded, or kept through a preemption: the row does not say what is there.
+                self._content.setdefault(block, _UNSAID)
+                continue
+            filled = min(size, max(0, event.start - index * size))
             key = hashes[index] if index < len(hashes) else None
-            self._content[block] = (filled, -1, key)
+            held = self._content.get(block, _UNSAID)
+            if held == _UNSAID or filled > held[0]:
+                self._content[block] = (filled, -1, key)
 
     def after_schedule(self, event: Event, record: Request | None) -> None:
         """The pass writes [start, start + tokens) into its blocks."""

@@ -64,8 +64,8 @@ class NoStall(Rule):
             )
 
     def after_live(self, event: Event, record: Request | None) -> None:
-        """One that has emitted and whose prefix is resident decodes."""
-        if record is not None and record.outputs and record.prefilled:
+        """One that has emitted and whose prefix is resident decodes, or will by a pass that is out."""
+        if record is not None and _decodes(record):
             self._decoding.add(record.id)
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
@@ -152,9 +152,13 @@ class Mixed(Rule):
         self._unsure.discard(event.subject)
 
     def after_live(self, event: Event, record: Request | None) -> None:
-        """One that has emitted and whose prefix is resident decodes."""
-        if record is not None and record.outputs and record.prefilled:
+        """One that has emitted and whose prefix is resident decodes, or will by a pass that is out."""
+        if record is None:
+            return
+        if _decodes(record):
             self._decoding.add(record.id)
+        elif record.state == "running" and (record.known is None or record.computed is None):
+            self._unsure.add(record.id)
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
@@ -162,6 +166,13 @@ class Mixed(Rule):
         if "output" in kinds:
             return ()
         return [name for name in ("start", "prompt_tokens") if name not in columns]
+
+
+def _decodes(record: Request) -> bool:
+    """Whether a request that was live when the trace begins is past its prefill."""
+    if record.computed is None or record.known is None:
+        return False
+    return bool(record.outputs and record.prefilled) or record.computed >= record.known - record.pending
 
 
 def _is_decode(part: Member) -> bool:
