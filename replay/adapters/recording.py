@@ -149,6 +149,11 @@ class BackgroundWriter:
             self.drain()
             return self.recorder.save(folder)
 
+    def flush(self) -> None:
+        """Write what is waiting now."""
+        with self._lock:
+            self.drain()
+
     def drain(self) -> None:
         """Write what is waiting. Any trouble ends the recording."""
         if self.stopped is not None:

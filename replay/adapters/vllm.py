@@ -22,7 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from batchspec.replay.adapters.vllm_notes import Counters, Left, checked, noting
+from batchspec.replay.adapters.vllm_notes import Counters, Decisions, Left, checked, noting
 from batchspec.replay.adapters.vllm_rows import Rows
 from batchspec.replay.harness import (
     Capabilities,
@@ -70,7 +70,7 @@ class Adapter:
         release_name = checked()
         self._vllm = parts()
         self._scheduler, self._hasher, self._length = built(self._vllm, profile, chunk)
-        self._scheduler.sink = self
+        self._scheduler.tell(self)
         self._names: dict[str, RequestId] = {}
         self._rows: list[Event] = []
         self._made = Rows()
@@ -167,9 +167,9 @@ class Adapter:
         """Nothing here resets the cache."""
         self._rows.append(self._named(self._made.preempted(left)))
 
-    def planned(self, step: int, now: int, decisions: list[Any], drafts: dict[str, int]) -> None:
+    def planned(self, step: int, now: int, decisions: Decisions) -> None:
         """The decisions of a step."""
-        self._rows += map(self._named, self._made.decided(decisions, drafts))
+        self._rows += map(self._named, self._made.decided(decisions))
 
     def emitted(self, step: int, now: int, pass_: int, outputs: list[Any]) -> None:
         """The outputs of a pass."""

@@ -4,15 +4,15 @@ Runs of members, which are nearly all that there is, become columns at once; eve
 `vllm_rows`, as it does for the adapter.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from batchspec.replay.adapters.recording import Source
-from batchspec.replay.adapters.vllm_notes import Counters, Joined, Left, LiveRequest
-from batchspec.replay.adapters.vllm_rows import Rows
+from batchspec.replay.adapters.vllm_notes import Counters, Decisions, Joined, Left, LiveRequest
+from batchspec.replay.adapters.vllm_rows import Rows, Run
 from batchspec.spec.events import Event
 from batchspec.traces.columns import Columns
 from batchspec.traces.pseudonyms import Pseudonyms
@@ -67,26 +67,20 @@ class Book(Source):
     def _preempted(self, step: int, now: int, left: Left) -> None:
         self._add(step, now, self._rows.preempted(left))
 
-    def _planned(self, step: int, now: int, decisions: list[Any], drafts: dict[str, int]) -> None:
-        run: list[Any] = []
-        for note in decisions:
-            if type(note) is tuple:
-                run.append(note)
+    def _planned(self, step: int, now: int, decisions: Decisions) -> None:
+        for part in self._rows.in_order(decisions):
+            if isinstance(part, Run):
+                self._members(step, now, part, decisions.drafts)
                 continue
-            self._members(step, now, run, drafts)
-            run = []
-            if type(note) is Joined and note.request.request_id in self._parked:
-                self._parked = self._parked - {note.request.request_id}
-                self._add(step, now, Event(step, "ready", note.request.request_id))
-            for row in self._rows.decided([note], drafts):
-                self._add(step, now, self._hashed(row, note.request))
-        self._members(step, now, run, drafts)
+            if isinstance(part, Joined) and part.request.request_id in self._parked:
+                self._parked = self._parked - {part.request.request_id}
+                self._add(step, now, Event(step, "ready", part.request.request_id))
+            for row in self._rows.other(part, decisions.drafts):
+                self._add(step, now, self._hashed(row, part.request))
 
-    def _members(self, step: int, now: int, run: list[Any], drafts: dict[str, int]) -> None:
+    def _members(self, step: int, now: int, run: Run, drafts: Mapping[str, int]) -> None:
         """The running requests' shares of a step: rows of one kind, a column at a time."""
-        if not run:
-            return
-        requests, starts, tokens, grants = zip(*run, strict=True)
+        requests, tokens, grants, starts = run
         names = [request.request_id for request in requests]
         columns: dict[str, Sequence[int]] = {"start": starts, "tokens": tokens}
         cells: dict[str, Iterable[tuple[int, Any]]] = {}

@@ -13,12 +13,12 @@ It hands each thing that happens to a `Sink`, in the order of happening:
     finish, abort             _free_request, with the blocks held until then; release: a late _free_blocks
     step                      the end of update_from_output, with the scheduler's own counters
 
-The time that this takes is the scheduling thread's, so a member of a step costs one tuple. Everything else
+The time that this takes is the scheduling thread's, so a member of a step costs one append. Everything else
 is left to whoever reads the notes. Read with 0.13.0 to 0.33.0; other versions are refused by `checked`.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from typing import Any, Final, NamedTuple, Protocol
@@ -28,6 +28,11 @@ from batchspec.replay.harness import HarnessError
 KNOWN: Final = ("0.13", "0.16", "0.19", "0.23", "0.27", "0.30", "0.32", "0.33")
 """The releases whose private names this module was tried on."""
 
+SHARE: Final = 3
+"""Items of a share of a step."""
+
+NO_DRAFTS: Final[Mapping[str, int]] = {}
+
 _ENDS: Final = {
     "FINISHED_STOPPED": "stop",
     "FINISHED_LENGTH_CAPPED": "length",
@@ -35,15 +40,6 @@ _ENDS: Final = {
     "FINISHED_ERROR": "error",
     "FINISHED_IGNORED": "error",
 }
-
-
-class Member(NamedTuple):
-    """A running request's share of a step: `grant` are the blocks that it was given for it, as objects."""
-
-    request: Any
-    start: int
-    tokens: int
-    grant: Any
 
 
 class Joined(NamedTuple):
@@ -57,10 +53,14 @@ class Joined(NamedTuple):
 
 
 class Left(NamedTuple):
-    """A preemption. `cause` is the request that it makes room for; None: not for any request."""
+    """A preemption. `cause` is the request that it makes room for; None: not for any request.
+
+    `start` is how far the request had come before this iteration.
+    """
 
     request: Any
     cause: Any
+    start: int
     block_ids: Sequence[int] | None
 
 
@@ -90,7 +90,19 @@ class Counters(NamedTuple):
     running: int
 
 
-Decision = Member | Joined | Left | Passed
+class Decisions(NamedTuple):
+    """What an iteration decided, in order.
+
+    `shares` are those of running requests, three items each in one flat list: the request, its tokens, and
+    the blocks given to it for them, as vLLM's object; `starts` are their first positions. `others` are all
+    else, each with the number of shares that stand before it. `drafts` counts the speculative tokens of those
+    that have any.
+    """
+
+    shares: list[Any]
+    starts: Sequence[int]
+    others: list[tuple[int, Joined | Left | Passed]]
+    drafts: Mapping[str, int]
 
 
 class Sink(Protocol):
@@ -105,7 +117,7 @@ class Sink(Protocol):
     def preempted(self, step: int, now: int, left: Left) -> None:
         """A preemption outside of an iteration: a cache reset."""
 
-    def planned(self, step: int, now: int, decisions: list[Decision], drafts: dict[str, int]) -> None:
+    def planned(self, step: int, now: int, decisions: Decisions) -> None:
         """The decisions of an iteration."""
 
     def emitted(self, step: int, now: int, pass_: int, outputs: list[Any]) -> None:
@@ -149,7 +161,7 @@ def checked() -> str:
 
 
 def noting(base: type) -> type:
-    """A subclass of vLLM's scheduler class `base` that tells `sink`; with `sink` None it tells nobody."""
+    """A subclass of vLLM's scheduler class `base` that tells a sink, from `tell` on."""
     from vllm.v1.request import RequestStatus
 
     ends = {RequestStatus[name]: word for name, word in _ENDS.items() if name in RequestStatus.__members__}
@@ -176,31 +188,54 @@ def noting(base: type) -> type:
             self.noted_step = 0
             self._open = False
             self._deciding = False
-            self._decisions: list[Any] = []
+            self._shares: list[Any] = []
+            self._others: list[tuple[int, Any]] = []
             self._denied: Any = None
             self._pass: int | None = None
             self._passes: dict[int, int] = {}
             self._abort_reason = "operator"
             self.shows_ids = shows_block_ids(self)
             self.records_outputs = records_outputs(self)
+
+        def tell(self, sink: Sink) -> None:
+            """From now on tell `sink`."""
+            self.sink = sink
             manager = self.kv_cache_manager
             manager.allocate_slots = self._noting_allocations(manager.allocate_slots)
 
         def _noting_allocations(self, allocate: Callable[..., Any]) -> Callable[..., Any]:
+            # This runs once for each member of each step: positional arguments and one call are what is
+            # quick, and a flat list does not make the garbage collector run more often.
+            share = self._shares.extend
+
             def allocate_slots(
-                request: Any, num_new_tokens: int, *rest: Any, num_lookahead_tokens: int = 0, **more: Any
+                request: Any,
+                num_new_tokens: int,
+                num_new_computed_tokens: int = 0,
+                new_computed_blocks: Any = None,
+                num_lookahead_tokens: int = 0,
+                **more: Any,
             ) -> Any:
+                if new_computed_blocks is None and not more:  # a running request
+                    got = allocate(
+                        request, num_new_tokens, num_new_computed_tokens, None, num_lookahead_tokens
+                    )
+                    if got is None:
+                        self._denied = request
+                    else:
+                        share((request, num_new_tokens, got))
+                    return got
                 before = request.status
-                start = request.num_computed_tokens
                 got = allocate(
-                    request, num_new_tokens, *rest, num_lookahead_tokens=num_lookahead_tokens, **more
+                    request,
+                    num_new_tokens,
+                    num_new_computed_tokens,
+                    new_computed_blocks,
+                    num_lookahead_tokens,
+                    **more,
                 )
-                if got is None:
-                    self._denied = request
-                elif before is running:
-                    self._decisions.append((request, start, num_new_tokens, got))
-                else:
-                    self._decisions.append((request, before is preempted))
+                if got is not None:
+                    self._others.append((self._place, (request, before is preempted)))
                 return got
 
             return allocate_slots
@@ -215,35 +250,50 @@ def noting(base: type) -> type:
                 self._end_step(sink)
             self._open = True
             self.noted_step += 1
-            decisions = self._decisions = []
+            self._shares.clear()
+            self._others = []
             self._deciding = True
             try:
                 out = super().schedule(*args, **kwargs)
             finally:
                 self._deciding = False
             self._passes[id(out)] = self.noted_step
-            found = self._resolved(decisions, out.num_scheduled_tokens)
             guesses = out.scheduled_spec_decode_tokens
-            drafts = {name: len(tokens) for name, tokens in guesses.items()} if guesses else guesses
-            sink.planned(self.noted_step, clock(), found, drafts)
+            drafts = {name: len(tokens) for name, tokens in guesses.items()} if guesses else NO_DRAFTS
+            others = self._resolved(out.num_scheduled_tokens) if self._others else self._passed_over()
+            decisions = Decisions(self._shares.copy(), self._starts(out, others), others, drafts)
+            sink.planned(self.noted_step, clock(), decisions)
             return out
 
-        def _resolved(self, decisions: list[Any], shares: dict[str, int]) -> list[Any]:
-            """The notes of a step with the joins filled in, which are only known at its end."""
-            passed = self._passed_over()
-            if not passed and (not decisions or len(decisions[-1]) == 4):
-                return decisions  # joins come last: there are none
+        @property
+        def _place(self) -> int:
+            """How many shares have been given so far."""
+            return len(self._shares) // SHARE
+
+        def _starts(self, out: Any, others: list[tuple[int, Any]]) -> Sequence[int]:
+            """Where the shares begin, in their order. By now each request has been moved on by its share."""
+            if not any(isinstance(note, Left) for _, note in others):
+                return out.scheduled_cached_reqs.num_computed_tokens  # type: ignore[no-any-return]
+            back = {note.request.request_id: note.start for _, note in others if isinstance(note, Left)}
+            requests, tokens = self._shares[::SHARE], self._shares[1::SHARE]
+            return [
+                back.get(request.request_id, request.num_computed_tokens - count)
+                for request, count in zip(requests, tokens, strict=True)
+            ]
+
+        def _resolved(self, tokens: dict[str, int]) -> list[Any]:
+            """The notes beside the shares, with the joins filled in, which are only known at the end."""
+            passed, place = self._passed_over(), self._place
             found: list[Any] = []
-            for note in decisions:
-                if len(note) != 2:
-                    found.append(note)
+            for at, note in self._others:
+                if type(note) is not tuple:
+                    found.append((at, note))
                     continue
-                if passed:
-                    found += passed
-                    passed = []
+                found += passed
+                passed = []
                 request, resumed = note
                 if request.status is running:  # else it waits for blocks that are on their way
-                    found.append(self._joined(request, resumed, shares[request.request_id]))
+                    found.append((place, self._joined(request, resumed, tokens[request.request_id])))
             return found + passed
 
         def _joined(self, request: Any, resumed: bool, tokens: int) -> Joined:
@@ -254,7 +304,8 @@ def noting(base: type) -> type:
             left = getattr(self, "deferred_waiting", None)
             if left is None:
                 left = getattr(self, "skipped_waiting", ())
-            return [Passed(item, item.status is preempted) for item in left] if left else []
+            place = self._place
+            return [(place, Passed(item, item.status is preempted)) for item in left] if left else []
 
         def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
             sink = self.sink
@@ -335,9 +386,10 @@ def noting(base: type) -> type:
         def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
             if self.sink is None:
                 return super()._preempt_request(request, *args, **kwargs)
-            left = Left(request, self._denied if self._deciding else None, self._held(request))
+            cause = self._denied if self._deciding else None
+            left = Left(request, cause, request.num_computed_tokens, self._held(request))
             if self._deciding:
-                self._decisions.append(left)
+                self._others.append((self._place, left))
             else:
                 self.sink.preempted(self._now_step, clock(), left)
             return super()._preempt_request(request, *args, **kwargs)

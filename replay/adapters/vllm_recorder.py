@@ -21,7 +21,7 @@ from typing import Any
 
 from batchspec.replay.adapters.recording import BackgroundWriter, Settings, folder_of, log
 from batchspec.replay.adapters.vllm_book import Book
-from batchspec.replay.adapters.vllm_notes import Counters, Left, checked, noting, runs_ahead
+from batchspec.replay.adapters.vllm_notes import Counters, Decisions, Left, checked, noting, runs_ahead
 from batchspec.replay.harness import HarnessError
 from batchspec.spec.library import load_profile
 from batchspec.spec.profile import Profile
@@ -49,9 +49,9 @@ class Desk:
         """A preemption outside of an iteration."""
         self._note(("preempted", step, now, left))
 
-    def planned(self, step: int, now: int, decisions: list[Any], drafts: dict[str, int]) -> None:
+    def planned(self, step: int, now: int, decisions: Decisions) -> None:
         """The decisions of an iteration."""
-        self._note(("planned", step, now, decisions, drafts))
+        self._note(("planned", step, now, decisions))
 
     def emitted(self, step: int, now: int, pass_: int, outputs: list[Any]) -> None:
         """The outputs of a pass."""
@@ -171,7 +171,7 @@ def recording(base: type) -> type:
             if not self.shows_ids:
                 log.warning("several KV groups or a KV connector: the trace holds no blocks (L1)")
             log.warning("recording into %s", folder)
-            self.sink = Desk(self.recording, self)
+            self.tell(Desk(self.recording, self))
 
         def shutdown(self) -> None:
             super().shutdown()

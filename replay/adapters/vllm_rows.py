@@ -1,12 +1,21 @@
 """The notes that `vllm_notes` takes, as rows of a trace."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from batchspec.replay.adapters.vllm_notes import Joined, Left, Passed
+from batchspec.replay.adapters.vllm_notes import SHARE, Decisions, Joined, Left, Passed
 from batchspec.spec.events import Event
 
 _ABORTS: Final = ("client", "operator")
+
+
+class Run(NamedTuple):
+    """Shares that stand next to each other, by the column."""
+
+    requests: list[Any]
+    tokens: list[int]
+    grants: list[Any]
+    starts: Sequence[int]
 
 
 class Rows:
@@ -16,22 +25,38 @@ class Rows:
         """Nobody holds anything."""
         self.held: dict[str, int] = {}
 
-    def decided(self, decisions: Iterable[Any], drafts: Mapping[str, int]) -> Iterator[Event]:
-        """The rows of an iteration."""
-        for note in decisions:
-            kind = type(note)
-            if kind is tuple:
-                yield self._member(note, drafts)
-            elif kind is Joined:
-                yield from self._joined(note, drafts)
-            elif kind is Left:
-                yield self.preempted(note)
-            elif kind is Passed:
-                reason = "in_flight" if note.in_flight else "not_ready"
-                yield Event(0, "skip", note.request.request_id, reason=reason)
+    def decided(self, decisions: Decisions) -> Iterator[Event]:
+        """The rows of an iteration, in order."""
+        for part in self.in_order(decisions):
+            if isinstance(part, Run):
+                for request, tokens, grant, start in zip(*part, strict=True):
+                    yield self._member(request, start, tokens, grant, decisions.drafts)
+            else:
+                yield from self.other(part, decisions.drafts)
 
-    def _member(self, note: tuple[Any, int, int, Any], drafts: Mapping[str, int]) -> Event:
-        request, start, tokens, grant = note
+    @staticmethod
+    def in_order(decisions: Decisions) -> Iterator[Any]:
+        """Runs of shares and, between them, the other notes."""
+        shares, starts, at = decisions.shares, decisions.starts, 0
+        for place, note in [*decisions.others, (len(shares) // SHARE, None)]:
+            if place > at:
+                part = shares[at * SHARE : place * SHARE]
+                yield Run(part[::SHARE], part[1::SHARE], part[2::SHARE], starts[at:place])
+                at = place
+            if note is not None:
+                yield note
+
+    def other(self, note: Joined | Left | Passed, drafts: Mapping[str, int]) -> Iterator[Event]:
+        """The rows of a note that is no share of a running request."""
+        if isinstance(note, Joined):
+            yield from self._joined(note, drafts)
+        elif isinstance(note, Left):
+            yield self.preempted(note)
+        else:
+            reason = "in_flight" if note.in_flight else "not_ready"
+            yield Event(0, "skip", note.request.request_id, reason=reason)
+
+    def _member(self, request: Any, start: int, tokens: int, grant: Any, drafts: Mapping[str, int]) -> Event:
         name = request.request_id
         ids = granted(grant)
         blocks = None
