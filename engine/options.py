@@ -13,6 +13,7 @@ from batchspec.spec.profile import Profile, parse_need
 
 MODES: Final = ("static", "dynamic", "continuous")
 ORDERS: Final = ("fcfs", "sjf", "priority", "fair")
+VICTIMS: Final = ("latest-admitted", "latest-arrived", "self", "fewest-outputs", "least-urgent")
 PREEMPTIONS: Final = ("none", "recompute", "swap")
 WINDOW_NS: Final = 50_000_000
 """How long a dynamic batch waits for company where nobody says otherwise."""
@@ -156,7 +157,8 @@ class Options:
             "batching.lookahead": bool(profile.batching.lookahead),
             "admission.test": self.test[0] in ("ratio", "peak"),
             "admission.reserve": self.reserve[0] in ("ratio", "peak"),
-            "preemption.victim": self.victim == "newest-denied",
+            "admission.order": self.order not in ORDERS,
+            "preemption.victim": self.victim not in VICTIMS,
             "preemption.keeps_blocks": bool(profile.preemption.keeps_blocks),
             "preemption.for_waiting": bool(profile.preemption.for_waiting),
             "preemption.headroom_blocks": bool(profile.preemption.headroom_blocks),

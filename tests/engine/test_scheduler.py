@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from batchspec.engine.errors import EngineError
 from batchspec.engine.options import MODES, ORDERS, PREEMPTIONS, Options, engine_profile
 from batchspec.engine.sequence import Request
+from batchspec.spec import profile as claims_of
 from batchspec.spec.profile import Profile
 
 WORKED = (6, 2, 8, 3, 5, 2, 7, 3)
@@ -107,6 +108,15 @@ def test_a_profile_that_the_engine_cannot_keep_is_refused(claims: dict[str, Any]
         Options.of(engine_profile().merged(Profile.from_dict(claims)))
     assert names in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_policy_of_ones_own_is_refused_and_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's queues keep the shipped orders; they know no other."""
+    for path in claims_of._ADDED:
+        monkeypatch.setitem(claims_of._ADDED, path, {"own": None})
+    for claims in ({"admission": {"order": "own"}}, {"preemption": {"victim": "own"}}):
+        with pytest.raises(EngineError, match="= 'own' is not something this engine does"):
+            Options.of(engine_profile().merged(Profile.from_dict(claims)))
 
 
 @st.composite
