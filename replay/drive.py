@@ -26,9 +26,12 @@ from batchspec.replay.harness import (
     Request,
     Results,
     Scheduler,
+    SchedulerFailed,
+    fault_of,
 )
 from batchspec.replay.timelimit import TimeLimit, TookTooLong
 from batchspec.spec.events import Event, RequestId
+from batchspec.spec.library import profile_names
 from batchspec.spec.profile import Profile
 from batchspec.spec.reference.pool import mix
 from batchspec.traces.header import Header
@@ -48,6 +51,11 @@ _PLANNED: Final = frozenset(
     {"preempt", "admit", "resume", "reject", "park", "ready", "skip", "schedule", "release", "take", "give"}
     | {"transfer_begin", "transfer_end", "abort", "finish", "output"}
 )
+_COMMITTED: Final = frozenset(
+    {"output", "finish", "deliver", "release", "give", "abort", "preempt", "transfer_begin", "transfer_end"}
+    | {"dispatch", "complete", "park", "ready", "skip", "reject", "take"}
+)
+_ABORTED: Final = frozenset({"abort", "release", "give", "finish", "transfer_begin", "transfer_end", "skip"})
 _ENDS: Final = frozenset({"finish", "abort", "reject"})
 
 
@@ -156,11 +164,11 @@ def attempt(
             loop.iterate()
     except HarnessError as error:
         broken = " ".join(str(error).split())
-    except TookTooLong:
-        hung = f"{loop.calling}() did not return within {call_s:g} s"
+    except TookTooLong as late:
+        hung = f"{loop.calling}() did not return within {late.seconds:g} s"
     # The scheduler under test is somebody else's code, and may even ask to end the program.
     except (Exception, SystemExit) as error:
-        crash = _crash(error)
+        crash = crash_line(error)
     ended = (not loop.busy or stalled) and not (crash or broken or hung)
     shows = loop.shows
     header = header_of(profile, shows, complete=ended)
@@ -180,7 +188,7 @@ def header_of(profile: Profile, shows: Capabilities, *, complete: bool) -> Heade
         producer_name=shows.name,
         producer_version=shows.version or None,
         clock="virtual",
-        profile=profile.name,
+        profile=profile.name if profile.name in profile_names() else None,
         config=profile.to_dict(),
         outputs="derived" if shows.outputs == "derived" else "recorded",
         complete=complete,
@@ -310,19 +318,19 @@ class _Loop:
                 self._cancelled.add(name)
                 self._write(Event(self.step, "cancel", name, time_ns=self._now))
                 for row in self._call(_listed, self.scheduler.abort, name):
+                    self._sound(row, _ABORTED, "the answer to an abort")
                     self._tell(row)
 
     # -- a plan and its results --------------------------------------------------------------------
 
     def _decide(self, row: Event, flight: _Flight) -> None:
-        if row.event not in _PLANNED:
-            raise HarnessError(f"a plan cannot hold a row of the kind {row.event!r}")
+        self._sound(row, _PLANNED, "a plan")
         live = self.live.get(row.subject)
         if row.event == "schedule" and live is not None:
             start = live.computed if row.start is None else row.start
             tokens = row.tokens or 0
             row = row._replace(start=start)
-            if row.drafts is None and self.shows.outputs == "recorded" and not self.shows.drafts:
+            if row.drafts is None and self.shows.outputs != "derived" and not self.shows.drafts:
                 row = row._replace(drafts=0)
             if self._block is not None and tokens > 0 and start >= 0:
                 filled = _keys(live.script, self._block, start, start + tokens - (row.drafts or 0))
@@ -341,6 +349,12 @@ class _Loop:
         elif row.event in ("preempt", "abort"):
             self._drop(row.subject, flight)
         self._tell(row)
+
+    def _sound(self, row: Event, kinds: frozenset[str], where: str) -> None:
+        if (fault := fault_of(row)) is not None:
+            raise HarnessError(f"{where}: {fault}")
+        if row.event not in kinds:
+            raise HarnessError(f"{where} cannot hold a row of the kind {row.event!r:.40}")
 
     def _drop(self, name: RequestId, flight: _Flight) -> None:
         """A member that was planned and then left the batch emits nothing in this pass."""
@@ -361,6 +375,7 @@ class _Loop:
         if not isinstance(outcome, Outcome):
             raise HarnessError(f"commit() must return an Outcome, not {type(outcome).__name__}")
         for row in outcome.rows:
+            self._sound(row, _COMMITTED, "the answer to a commit")
             if row.event in ("output", "finish") and row.pass_ is None and flight.step != self.step:
                 row = row._replace(pass_=flight.step)
             if row.event == "output" and (live := self.live.get(row.subject)) is not None:
@@ -410,8 +425,10 @@ def _listed(abort: Callable[[RequestId], Iterable[Event]], request: RequestId) -
     return list(abort(request))
 
 
-def _crash(error: BaseException) -> str:
+def crash_line(error: BaseException) -> str:
     """What went wrong in somebody else's code, and the line of theirs that it went wrong in."""
+    if isinstance(error, SchedulerFailed):
+        return " ".join(str(error).split())[:300]
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}{place}"

@@ -20,7 +20,7 @@ rule judges.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from batchspec.spec.errors import BatchspecError
 from batchspec.spec.events import Event, RequestId
@@ -38,6 +38,10 @@ class Refused(BatchspecError):
         """`why` is a line for people; without it the reason alone."""
         super().__init__(why or reason)
         self.reason = reason
+
+
+class SchedulerFailed(Exception):
+    """Raised by an adapter whose scheduler fails elsewhere, as in a process of its own; one line says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,8 @@ class Capabilities:
     `depth` is how many plans may be made before the first is committed (1: plan and commit alternate).
     `outputs` is `derived` where each member that reaches the end of what is known emits one token, and
     `recorded` where `commit` says what was emitted in `output` rows (needed with `depth` above 1 and
-    with drafts), or `late` where a later plan does, in `output` rows with their `pass_`. `priority`, `tenants`, `prefix`, `abort`: whether such input has any effect.
+    with drafts), or `late` where a later plan does, in `output` rows with their `pass_`. `priority`,
+    `tenants`, `prefix`, `abort`: whether such input has any effect.
     `seats` tells whether `slot` is on rows, `copies` whether `copy.deepcopy` gives a working copy.
     """
 
@@ -173,7 +178,12 @@ class Factory(Protocol):
     """
 
     def __call__(self, profile: Profile) -> Scheduler:
-        """A fresh scheduler without requests."""
+        """A fresh scheduler without requests.
+
+        If it has a method `close`, that is called when it is no longer needed. A factory may have two
+        attributes: `limits`, a table of options of `limits` and the values that it can have, and
+        `variants`, claims to be laid over the profile, each of which the suite tries.
+        """
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -320,3 +330,27 @@ def skip(request: RequestId, reason: str) -> Event:
 
 def _ids(values: Iterable[int] | None) -> tuple[int, ...] | None:
     return None if values is None else tuple(values)
+
+
+_NUMBERS: Final = tuple(
+    name
+    for name in Event._fields
+    if name not in ("event", "request", "cause", "reason", "tenant", "resource", "block_ids", "block_hashes")
+)
+
+
+def fault_of(row: Event) -> str | None:
+    """Why a row is none, in words; None where it is sound. Whether it is right, the rules say."""
+    if not isinstance(row, Event):
+        return f"a row must be an Event (harness.admit, schedule, …), not {type(row).__name__}"
+    for name in _NUMBERS:
+        value = getattr(row, name)
+        if value is not None and (type(value) is not int or not -(2**63) <= value < 2**63):
+            return f"{row.event}: {name} must be a whole number, not {value!r:.40}"
+    for name in ("block_ids", "block_hashes"):
+        values = getattr(row, name)
+        if values is not None and not all(type(value) is int and abs(value) < 2**63 for value in values):
+            return f"{row.event}: {name} must be whole numbers"
+    if type(row.request) not in (str, int) or not isinstance(row.reason, str | None):
+        return f"{row.event}: request must be an id and reason a word"
+    return None

@@ -49,13 +49,13 @@ def _module(where: str) -> ModuleType:
 
 def load_file(path: Path) -> ModuleType:
     """The module in a Python file, once a process. Raises `HarnessError` where it cannot be imported."""
-    path = path.resolve()
+    given, path = path, path.resolve()
     name = f"_batchspec_{path.stem}_{zlib.crc32(str(path).encode()):x}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise HarnessError(f"{path}: no Python file")
+        raise HarnessError(f"{one_line(given, 60)}: no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     try:

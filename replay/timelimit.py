@@ -13,6 +13,11 @@ T = TypeVar("T")
 class TookTooLong(BaseException):
     """Raised inside a call that does not come back. No `except Exception` of the callee stops it."""
 
+    def __init__(self, seconds: float) -> None:
+        """`seconds` is the limit that was passed."""
+        super().__init__(f"not within {seconds:g} s")
+        self.seconds = seconds
+
 
 class TimeLimit:
     """Calls under a limit of wall-clock seconds each; None is no limit.
@@ -31,7 +36,7 @@ class TimeLimit:
         """Make the call. Raises `TookTooLong` where it runs over its time."""
         if self.seconds is None:
             return call(*args, **kwargs)
-        before = signal.signal(signal.SIGALRM, _ring)
+        before = signal.signal(signal.SIGALRM, self._ring)
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
         try:
             return call(*args, **kwargs)
@@ -39,6 +44,5 @@ class TimeLimit:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
 
-
-def _ring(number: int, frame: FrameType | None) -> NoReturn:
-    raise TookTooLong
+    def _ring(self, number: int, frame: FrameType | None) -> NoReturn:
+        raise TookTooLong(self.seconds or 0)

@@ -7,8 +7,17 @@ from batchspec.replay.checker import Waived, check
 from batchspec.replay.conform.case import Case, permitted
 from batchspec.replay.conform.kinds import Crash, Hang, Outputs, Protocol, Repeatable, Served, Stall
 from batchspec.replay.coverage import Coverage
-from batchspec.replay.drive import Run, Script, attempt
-from batchspec.replay.harness import Factory, Scheduler
+from batchspec.replay.drive import MAX_STEPS, STEP_NS, Run, Script, attempt
+from batchspec.replay.harness import (
+    Capabilities,
+    Factory,
+    HarnessError,
+    Outcome,
+    Plan,
+    Request,
+    Results,
+    Scheduler,
+)
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.profile import Profile
 from batchspec.spec.verdict import Finding, Report, RuleResult
@@ -42,17 +51,30 @@ class Judged:
 
 
 def judge(
-    factory: Factory, case: Case, *, waived: Waived | None = None, call_s: float | None = CALL_S
+    factory: Factory,
+    case: Case,
+    *,
+    waived: Waived | None = None,
+    call_s: float | None = CALL_S,
+    step_ns: int = STEP_NS,
 ) -> Judged:
     """Make a scheduler for the case, drive it, check the trace.
 
     Raises `HarnessError` where the factory cannot have these limits. Whatever else the scheduler does
     is a finding. A scheduler that has a method `close` is told when it is no longer needed.
     """
-    scheduler = factory(case.profile)
+    scheduler = made(factory, case.profile)
     patience = patience_of(case)
     try:
-        run = attempt(scheduler, case.scripts, case.profile, stall_steps=patience, call_s=call_s)
+        run = attempt(
+            scheduler,
+            case.scripts,
+            case.profile,
+            step_ns=step_ns,
+            stall_steps=patience,
+            max_steps=MAX_STEPS + 4 * patience,
+            call_s=call_s,
+        )
     finally:
         closed(scheduler)
     coverage = Coverage()
@@ -60,6 +82,40 @@ def judge(
     coverage.add(report, case.profile)
     report = _with_own(report, [*_own(run, patience), *_unserved(case, run)], waived)
     return Judged(case, run, report, coverage)
+
+
+class _Unmade:
+    """Stands for a scheduler that could not be made: the first call says why."""
+
+    capabilities = Capabilities(name="unmade")
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def add(self, request: Request) -> None:
+        raise self._error
+
+    def abort(self, request: RequestId) -> list[Event]:
+        raise self._error
+
+    def plan(self) -> Plan:
+        raise self._error
+
+    def commit(self, results: Results) -> Outcome:
+        raise self._error
+
+
+def made(factory: Factory, profile: Profile) -> Scheduler:
+    """A scheduler for these limits; where the factory fails, one that fails as it did.
+
+    Raises `HarnessError` where the factory cannot have them.
+    """
+    try:
+        return factory(profile)
+    except HarnessError:
+        raise
+    except Exception as error:  # somebody else's code
+        return _Unmade(error)
 
 
 def closed(scheduler: Scheduler) -> None:

@@ -7,7 +7,7 @@ search goes on after a finding: what it looks for is the smallest case for each 
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from batchspec.replay.checker import Waived
@@ -15,10 +15,11 @@ from batchspec.replay.conform.case import Case, permitted
 from batchspec.replay.conform.directed import directed
 from batchspec.replay.conform.judge import CALL_S, Judged, closed, judge, repeated
 from batchspec.replay.conform.kinds import Hang
-from batchspec.replay.conform.outside import outside, refused
+from batchspec.replay.conform.outside import Outside, outside, refused
 from batchspec.replay.conform.shrink import shrink
 from batchspec.replay.conform.sizes import Middle, Plain, sized
 from batchspec.replay.coverage import Coverage
+from batchspec.replay.drive import crash_line
 from batchspec.replay.harness import Capabilities, Factory, HarnessError
 from batchspec.spec.events import Event
 from batchspec.spec.profile import Profile
@@ -55,6 +56,10 @@ class Found:
         return self.again == self.runs
 
 
+Judge = Callable[[Case], Judged]
+"""How a case is judged: driven and checked, or by a question of its own."""
+
+
 @dataclass
 class Tally:
     """What all runs of a suite came to."""
@@ -67,10 +72,10 @@ class Tally:
     level: str = "L0"
     coverage: Coverage = field(default_factory=Coverage)
     rules: dict[str, RuleResult] = field(default_factory=dict)
-    broken: dict[str, tuple[Judged, str]] = field(default_factory=dict)
-    """For each broken rule the smallest case so far, and where it came from."""
+    broken: dict[str, tuple[Judged, str, Judge]] = field(default_factory=dict)
+    """For each broken rule the smallest case so far, where it came from, and how it was judged."""
 
-    def add(self, judged: Judged, origin: str) -> None:
+    def add(self, judged: Judged, origin: str, how: Judge) -> None:
         """Count one run."""
         report = judged.report
         self.runs += 1
@@ -85,7 +90,7 @@ class Tally:
         for rule in judged.broken:
             best = self.broken.get(rule)
             if best is None or judged.case.size < best[0].case.size:
-                self.broken[rule] = (judged, origin)
+                self.broken[rule] = (judged, origin, how)
 
 
 class Subject:
@@ -110,13 +115,13 @@ class Subject:
         """One case."""
         return judge(self.factory, case, waived=self.waived, call_s=self.call_s)
 
-    def breaks(self, rule: str, case: Case) -> Judged | None:
-        """The case judged, where it breaks the rule."""
-        try:
-            judged = self.judge(case)
-        except HarnessError:
-            return None
-        return judged if rule in judged.broken else None
+    def judge_odd(self, test: Outside) -> Judge:
+        """A case of input outside the contract, by its own question."""
+        return lambda case: refused(replace(test, case=case), self.judge(case))
+
+    def judge_twice(self, case: Case) -> Judged:
+        """One case run twice: were the decisions the same?"""
+        return repeated(self.judge(case), self.judge(case))
 
 
 def direct(subject: Subject, tally: Tally, *, told: Callable[[str], None] = lambda name: None) -> None:
@@ -128,14 +133,15 @@ def direct(subject: Subject, tally: Tally, *, told: Callable[[str], None] = lamb
                 continue
             told(test.name)
             try:
-                tally.add(subject.judge(test.case), test.name)
+                tally.add(subject.judge(test.case), test.name, subject.judge)
             except HarnessError:
                 tally.refused += 1
     profile = sized(Middle(), subject.variants[0], subject.factory)
     for odd in outside(profile):
         told(odd.name)
+        how = subject.judge_odd(odd)
         try:
-            tally.add(refused(odd, subject.judge(odd.case)), odd.name)
+            tally.add(how(odd.case), odd.name, how)
         except HarnessError:
             tally.refused += 1
 
@@ -146,7 +152,7 @@ def repeat(subject: Subject, tally: Tally) -> None:
     for test in directed(profile, subject.shows[0]):
         if test.family == "preemption" and permitted(test.case):
             with suppress(HarnessError):
-                tally.add(repeated(subject.judge(test.case), subject.judge(test.case)), test.name)
+                tally.add(subject.judge_twice(test.case), test.name, subject.judge_twice)
 
 
 class _Enough(BaseException):
@@ -195,7 +201,7 @@ def search(
             except HarnessError:
                 tally.refused += 1
                 hypothesis.reject()
-            tally.add(judged, "search")
+            tally.add(judged, "search", subject.judge)
             if until is not None and until(tally):
                 raise _Enough
             if climb:
@@ -239,22 +245,31 @@ def settled(
     for rule in tally.rules:
         if rule not in tally.broken:
             continue
-        judged, origin = tally.broken[rule]
+        judged, origin, how = tally.broken[rule]
         known = [other for other in small if rule in other.broken]
         judged = min([judged, *known], key=lambda other: other.case.size)
         if permitted(judged.case):
-            judged = _smallest(subject, rule, judged, _HUNG_RUNS if rule == Hang.id else shrink_runs)
+            judged = _smallest(subject, how, rule, judged, _HUNG_RUNS if rule == Hang.id else shrink_runs)
             small.append(judged)
-        again = sum(subject.breaks(rule, judged.case) is not None for _ in range(reruns))
+        again = sum(_breaks(how, rule, judged.case) is not None for _ in range(reruns))
         found.append(Found(judged.broken[rule], judged, origin, again, reruns))
     return found
 
 
-def _smallest(subject: Subject, rule: str, judged: Judged, runs: int) -> Judged:
+def _breaks(how: Judge, rule: str, case: Case) -> Judged | None:
+    """The case judged, where it breaks the rule."""
+    try:
+        judged = how(case)
+    except HarnessError:
+        return None
+    return judged if rule in judged.broken else None
+
+
+def _smallest(subject: Subject, how: Judge, rule: str, judged: Judged, runs: int) -> Judged:
     best = [judged]
 
     def still(case: Case) -> bool:
-        smaller = subject.breaks(rule, case)
+        smaller = _breaks(how, rule, case)
         if smaller is None:
             return False
         best.append(smaller)
@@ -296,7 +311,12 @@ def _variants(factory: Factory, claims: Profile) -> tuple[list[Profile], dict[in
 
 
 def _shows(factory: Factory, claims: Profile) -> Capabilities:
-    scheduler = factory(sized(Plain(), claims, factory))
+    try:
+        scheduler = factory(sized(Plain(), claims, factory))
+    except HarnessError:
+        raise
+    except Exception as error:  # somebody else's code
+        raise HarnessError(f"the factory failed: {crash_line(error)}") from error
     try:
         return scheduler.capabilities
     finally:

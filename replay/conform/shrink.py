@@ -122,8 +122,11 @@ def _plainer(script: Script) -> Iterator[Script]:
             yield replace(script, abort_ns=script.abort_ns - STEP_NS)
     if request.priority:
         yield replace(script, request=replace(request, priority=0))
-    if request.tenant not in (None, "a"):
-        yield replace(script, request=replace(request, tenant="a"))
+    if request.tenant is not None:
+        yield replace(script, request=replace(request, tenant=None))
+    plain = tuple(range(ord(str(request.id)[-1]) * 100, ord(str(request.id)[-1]) * 100 + len(request.prompt)))
+    if request.prompt != plain:
+        yield replace(script, request=replace(request, prompt=plain))
     if script.accept:
         yield replace(script, accept=0)
     if request.arrival_ns:

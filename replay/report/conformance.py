@@ -1,8 +1,10 @@
-"""The report of a conformance suite: text for people, an object for programs, markdown for pages."""
+"""The report of a conformance suite as text: the findings with their scenarios, then every rule."""
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
+from batchspec.replay.conform.artifacts import folder_of
 from batchspec.replay.conform.case import Case
 from batchspec.replay.conform.kinds import ALL_RULES, obligation
 from batchspec.replay.conform.result import Result
@@ -15,6 +17,7 @@ from batchspec.traces.scenario import format_scenario
 SHOWN_LINES: Final = 60
 """A scenario of more lines is shown to here; the files of the finding have all of it."""
 
+_QUIET: Final = re.compile(r"\d+ step( |$)(?!.*tokens=)")
 _STYLES: Final = {"violates": "bold red", "conforms": "green"}
 
 
@@ -39,6 +42,13 @@ def conformance_page(result: Result, files: str | None = None) -> Page:
     return page
 
 
+def finding_page(found: Found, files: str | None = None) -> Page:
+    """One finding as a page of its own."""
+    page = Page()
+    _finding(page, found, files)
+    return page
+
+
 def _finding(page: Page, found: Found, files: str | None) -> None:
     finding = found.finding
     word = obligation(finding.rule)
@@ -52,16 +62,28 @@ def _finding(page: Page, found: Found, files: str | None) -> None:
         ("id", "arrival", "prompt", "max", "outputs", ""), _requests(found.judged.case), "lrrrr", indent=4
     )
     page.add("scenario:", indent=2)
-    lines = format_scenario(found.judged.run.trace).splitlines()
+    lines = quieted(format_scenario(found.judged.run.trace).splitlines())
     for line in lines[:SHOWN_LINES]:
         page.add(line, indent=4)
     if len(lines) > SHOWN_LINES:
         page.add(f"… {len(lines) - SHOWN_LINES} more lines", indent=4)
+    if files is not None:
+        page.add(f"files:      {files}/{folder_of(finding.rule)}", indent=2)
 
 
-def folder_of(rule: str) -> str:
-    """The name of a finding's folder: `slots-reuse` of `slots/reuse`."""
-    return rule.replace("/", "-")
+def quieted(lines: Sequence[str]) -> list[str]:
+    """Lines of a scenario, with stretches of steps in which nothing happens left out."""
+    kept: list[str] = []
+    quiet: list[str] = []
+    for line in [*lines, ""]:
+        if _QUIET.match(line):
+            quiet.append(line)
+            continue
+        if len(quiet) > 4:
+            quiet = [quiet[0], f"… {len(quiet) - 2} steps in which nothing happens", quiet[-1]]
+        kept += [*quiet, line]
+        quiet = []
+    return kept[:-1]
 
 
 def _origin(found: Found) -> tuple[str, ...]:

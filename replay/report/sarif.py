@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from batchspec.replay.conform.kinds import ALL_RULES
 from batchspec.replay.report.page import plain
 from batchspec.replay.waivers import Waiver
-from batchspec.spec.catalogue import RULES
 from batchspec.spec.verdict import Finding, Report
 
 SARIF_VERSION: Final = "2.1.0"
@@ -55,7 +55,7 @@ def sarif_object(
 def _rules(ids: Sequence[str]) -> list[dict[str, Any]]:
     described = []
     for rule_id in ids:
-        rule = RULES[rule_id]
+        rule = ALL_RULES[rule_id]
         described.append(
             {
                 "id": rule_id,

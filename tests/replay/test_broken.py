@@ -66,7 +66,7 @@ def test_the_right_one_raises_no_alarm(name, request):
     repeat(subject, tally)
     search(subject, tally, examples=1000 if request.config.getoption("--long") else 40)
 
-    assert {rule: judged.broken[rule].message for rule, (judged, _) in tally.broken.items()} == {}
+    assert {rule: judged.broken[rule].message for rule, (judged, _, _) in tally.broken.items()} == {}
 
 
 @pytest.mark.parametrize("shows", ["none", "counts"])
@@ -77,7 +77,7 @@ def test_it_raises_none_where_it_shows_less(shows):
     direct(subject, tally)
     search(subject, tally, examples=40)
 
-    assert {rule: judged.broken[rule].message for rule, (judged, _) in tally.broken.items()} == {}
+    assert {rule: judged.broken[rule].message for rule, (judged, _, _) in tally.broken.items()} == {}
     assert tally.level == ("L1" if shows == "none" else "L2")
 
 
