@@ -142,13 +142,14 @@ def _integers(
             values = values.cast(width)
         except pa.ArrowException:
             raise Refused(f"a value of {name} beyond {width}") from None
-    if name not in SIGNED and name not in ("request", "cause"):
-        least = pc.min(values).as_py()
-        if least is not None and least < 0:
-            raise Refused(f"a negative value of {name}")
-    if kind is np.int64 and name == "time_ns" and (pc.min(values).as_py() or 0) <= layout.NIL:
-        raise Refused("a time beyond what is kept here")
-    return _parts(values, kind)
+    numbers, mask, bit = _parts(values, kind)
+    least = 0 if name not in SIGNED else layout.NIL + 1
+    # Under a null anything may stand: only where the least of all is too small is it looked for closely.
+    if name not in ("request", "cause") and numbers.size and numbers.min() < least:
+        exact = pc.min(values).as_py()
+        if exact is not None and exact < least:
+            raise Refused(f"a value of {name} below {least}")
+    return numbers, mask, bit
 
 
 class Ahead:

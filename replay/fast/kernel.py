@@ -147,12 +147,13 @@ def _blocks_for(tokens: int, size: int) -> int:
 
 @compiled
 def _least_free(b: Books, K: Array, room: int) -> int:
+    the_runs = b.runs
     R = b.R
     if K[RESERVE] == NEED_NONE or K[RESERVE] == NEED_PREDICTED:
         return NIL
     used = 0
     for place in range(b.S[RUNS]):
-        r = b.runs[place]
+        r = the_runs[place]
         known = R[r, PROMPT] + R[r, OUTPUTS]
         most = known + K[LOOKAHEAD]
         if K[RESERVE] == NEED_KNOWN:
@@ -243,12 +244,13 @@ def _fits(b: Books, K: Array, r: int) -> int:
 @compiled
 def _head(b: Books) -> int:
     """The earliest arrival that waits, or -1."""
+    the_waits, the_wait_numbers = b.waits, b.wait_numbers
     S, R = b.S, b.R
-    size = b.waits.size
+    size = the_waits.size
     while S[W_HEAD] < S[W_TAIL]:
         at = S[W_HEAD] % size
-        r = b.waits[at]
-        if R[r, NUMBER] == b.wait_numbers[at] and R[r, STATE] == AT_WAITING:
+        r = the_waits[at]
+        if R[r, NUMBER] == the_wait_numbers[at] and R[r, STATE] == AT_WAITING:
             return np.int64(r)
         S[W_HEAD] += 1
     return -1
@@ -257,10 +259,11 @@ def _head(b: Books) -> int:
 @compiled
 def _returning(b: Books) -> int:
     """The preempted request that was admitted first, or -1."""
+    the_pres = b.pres
     R = b.R
     best = -1
     for place in range(b.S[PRES]):
-        r = b.pres[place]
+        r = the_pres[place]
         if best < 0 or R[r, FIRST_ADMIT] < R[best, FIRST_ADMIT]:
             best = np.int64(r)
     return best
@@ -315,12 +318,13 @@ def _decide(b: Books, K: Array, A: Array) -> bool:
 @compiled
 def _turn(b: Books, K: Array, A: Array, step: int) -> bool:
     """The first row of the next step."""
+    the_ended, the_free = b.ended, b.free
     S, R, C = b.S, b.R, b.C
     for place in range(S[ENDED]):
-        r = b.ended[place]
+        r = the_ended[place]
         remove(b.keys, b.values, R[r, ID])
         R[r, NUMBER] = -1
-        b.free[S[FREE]] = r
+        the_free[S[FREE]] = r
         S[FREE] += 1
     S[ENDED] = 0
     S[STEP] = step
@@ -377,6 +381,7 @@ def _close(
     b: Books, K: Array, A: Array, told: bool, free: int, waiting: int, running: int, pinned: int
 ) -> bool:
     """The step ends; `told` with its own row and what that reports. False where a rule may be broken."""
+    the_runs, the_members, the_ends, the_dues = b.runs, b.members, b.ends, b.dues
     S, R, C, P = b.S, b.R, b.C, b.P
     now = S[STEPS]
     if S[SNAPPED_AT] != S[DECISIONS]:
@@ -396,7 +401,7 @@ def _close(
     decodes = -1
     first_emission = True
     for place in range(S[MEMBERS_LISTED]):
-        r = np.int64(b.members[place])
+        r = np.int64(the_members[place])
         if R[r, MEMBER_AT] != now or R[r, STATE] != AT_RUNNING or not R[r, MEMBER_REACHES]:
             continue
         if first_emission:
@@ -412,7 +417,7 @@ def _close(
             return False
     if A[R_NO_STALL] and S[MEMBERS] > 0 and behind > 0:
         for place in range(S[RUNS]):
-            r = np.int64(b.runs[place])
+            r = np.int64(the_runs[place])
             if R[r, MEMBER_AT] == now or R[r, ADMITTED_AT] == now or not R[r, DECODES]:
                 continue
             if R[r, COMPUTED] == NIL or R[r, COMPUTED] <= 0:
@@ -422,7 +427,7 @@ def _close(
             if decodes < 0:
                 decodes = 0
                 for other in range(S[MEMBERS_LISTED]):
-                    m = np.int64(b.members[other])
+                    m = np.int64(the_members[other])
                     if R[m, MEMBER_AT] == now and R[m, MEMBER_REACHES] and R[m, MEMBER_TOKENS] == 1:
                         decodes += 1
             if K[BUDGET] != NIL and decodes < K[BUDGET]:
@@ -439,8 +444,8 @@ def _close(
                 return False
             left = S[ENDS] - due
             for place in range(left):
-                b.ends[place, 0] = b.ends[due + place, 0]
-                b.ends[place, 1] = b.ends[due + place, 1]
+                the_ends[place, 0] = the_ends[due + place, 0]
+                the_ends[place, 1] = the_ends[due + place, 1]
             S[ENDS] = left
             S[ENDS_OLD] = 0
     if told:
@@ -464,7 +469,7 @@ def _close(
         if next_lives and R[S[NEXT], STATE] != AT_RUNNING and R[S[NEXT], NEVER] == NEVER_YES:
             return False
         if S[RUNS] == 1 and S[MEMBERS] == 0 and K[TOTAL] != NIL and K[SIZE] != NIL:
-            r = np.int64(b.runs[0])
+            r = np.int64(the_runs[0])
             if _blocks_for(R[r, PROMPT] + R[r, OUTPUTS], K[SIZE]) > K[TOTAL]:
                 return False
         if S[NEXT] >= 0:
@@ -492,8 +497,8 @@ def _close(
                 S[WAIT_FREE] = S[FIT_FREE]
     if A[R_USEFUL]:
         for place in range(S[DUES]):
-            cause = np.int64(b.dues[place, 0])
-            if b.dues[place, 1] == 0 and not b.dues[place, 2]:
+            cause = np.int64(the_dues[place, 0])
+            if the_dues[place, 1] == 0 and not the_dues[place, 2]:
                 return False
             served = R[cause, MEMBER_AT] == now or R[cause, PREEMPTED_AT] == now
             if not served and R[cause, STATE] != AT_ENDED:
@@ -519,7 +524,7 @@ def _close(
         S[MISSES] = 0
         if behind > 0:
             for place in range(S[RUNS]):
-                r = np.int64(b.runs[place])
+                r = np.int64(the_runs[place])
                 if R[r, MEMBER_AT] == now:
                     continue
                 missed = R[r, MISSED] + 1 if R[r, MISSED_AT] == now - 1 else 1
@@ -571,12 +576,13 @@ def _leave_run(b: Books, r: int) -> None:
 
 @compiled
 def _leave_pre(b: Books, r: int) -> None:
+    the_pres = b.pres
     S = b.S
     place = 0
-    while b.pres[place] != r:
+    while the_pres[place] != r:
         place += 1
     for at in range(place, S[PRES] - 1):
-        b.pres[at] = b.pres[at + 1]
+        the_pres[at] = the_pres[at + 1]
     S[PRES] -= 1
 
 
@@ -783,6 +789,7 @@ def _need_now(b: Books, K: Array, r: int) -> int:
 @compiled
 def _right_cause(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
     """preemption/cause: its beneficiary needs more than is free."""
+    the_runs = b.runs
     S, R = b.S, b.R
     least = _free_bounds(b, K)[0]
     if least == NIL:
@@ -799,7 +806,7 @@ def _right_cause(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
             return True
     else:
         for place in range(S[RUNS]):
-            other = np.int64(b.runs[place])
+            other = np.int64(the_runs[place])
             if other != r and R[other, MEMBER_AT] == S[STEPS]:
                 continue
             need = _need_now(b, K, other)
@@ -814,6 +821,7 @@ def _right_cause(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
 @compiled
 def _right_victim(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
     """preemption/victim: the policy's victim."""
+    the_runs = b.runs
     S, R = b.S, b.R
     if K[VICTIM] == V_SELF:
         if not named:
@@ -827,7 +835,7 @@ def _right_victim(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
             return True
         return R[r, MEMBER_AT] != S[STEPS]
     for place in range(S[RUNS]):
-        other = np.int64(b.runs[place])
+        other = np.int64(the_runs[place])
         if K[VICTIM] == V_LATEST_ADMITTED and R[other, JOINED] > R[r, JOINED]:
             return False
         if K[VICTIM] == V_LATEST_ARRIVED and R[other, NUMBER] > R[r, NUMBER]:
@@ -907,81 +915,12 @@ def _preempt(b: Books, K: Array, A: Array, r: int, named: bool, cause_id: int, b
 
 
 @compiled
-def _schedule(
-    b: Books, K: Array, A: Array, r: int, start: int, tokens: int, drafts: int, blocks: int
-) -> bool:
-    S, R, C = b.S, b.R, b.C
-    if start == NIL or tokens < 1 or (drafts != NIL and drafts != 0):
-        return False
-    if R[r, MEMBER_AT] == S[STEPS] or R[r, PREEMPTED_AT] == S[STEPS]:
-        return False  # twice in a step: never, or after a preempt and a resume, which is rare
-    computed = R[r, COMPUTED]
-    known = R[r, PROMPT] + R[r, OUTPUTS]
-    end = start + tokens
-    if computed == NIL:
-        if start < 0 or start >= known:
-            return False
-        if R[r, KEPT]:
-            R[r, KEPT] = 0
-            C[R_SWAP] += 1
-            if A[R_SWAP] and start > 0 and K[NO_PREFIX]:
-                return False
-    elif start != computed:
-        return False
-    if end > known:
-        return False
-    if A[R_CHUNKING] and end < known:
-        return False
-    reaches = 1 if end == known else 0
-    if K[HAS_BLOCKS]:
-        if blocks == NIL:
-            return False
-        held = R[r, BLOCKS]
-        if A[R_WASTE]:
-            before = held
-            if R[r, BEFORE] != NIL:
-                before = R[r, BEFORE]
-                R[r, BEFORE] = NIL
-            if blocks > before:
-                need = _blocks_for(end + K[LOOKAHEAD], K[SIZE])
-                if blocks > need and not (K[RESERVE] == NEED_FULL and R[r, MAX_TOKENS] == NIL):
-                    reserved = 0
-                    if K[RESERVE] == NEED_KNOWN:
-                        reserved = _blocks_for(known + K[RESERVE_MORE], K[SIZE])
-                    elif K[RESERVE] == NEED_FULL:
-                        reserved = _blocks_for(R[r, PROMPT] + R[r, MAX_TOKENS], K[SIZE])
-                    if blocks > max(need, reserved, before):
-                        return False
-        if A[R_COVERAGE] and blocks * K[SIZE] < end:
-            return False
-        if blocks != held:
-            S[HELD] += blocks - held
-            R[r, BLOCKS] = blocks
-    else:
-        _count_position(b, K, computed, -1)
-        _count_position(b, K, end, 1)
-        R[r, BLOCKS] = NIL
-        R[r, BEFORE] = NIL
-    R[r, ADOPTS] = 0
-    R[r, COMPUTED] = end
-    R[r, MEMBER_AT] = S[STEPS]
-    R[r, MEMBER_TOKENS] = tokens
-    R[r, MEMBER_REACHES] = reaches
-    b.members[S[MEMBERS_LISTED]] = r
-    S[MEMBERS_LISTED] += 1
-    S[MEMBERS] += 1
-    S[MEMBERS_RUN] += 1
-    S[TOKENS] += tokens
-    S[DECISIONS] += 1
-    return not (A[R_BOUND] and (S[HELD] if K[HAS_BLOCKS] else S[POSITIONS]) > K[TOTAL])
-
-
-@compiled
 def _arrive(b: Books, K: Array, key: int, prompt: int, most: int, now: int) -> None:
     """Enter a request into the books. There is room for it."""
+    the_waits, the_wait_numbers, the_free = b.waits, b.wait_numbers, b.free
     S, R = b.S, b.R
     S[FREE] -= 1
-    r = np.int64(b.free[S[FREE]])
+    r = np.int64(the_free[S[FREE]])
     for column in range(R.shape[1]):
         R[r, column] = NIL
     R[r, ID] = key
@@ -1024,27 +963,28 @@ def _arrive(b: Books, K: Array, key: int, prompt: int, most: int, now: int) -> N
     S[LIVE] += 1
     S[WAITS] += 1
     insert(b.keys, b.values, key, r)
-    at = S[W_TAIL] % b.waits.size
-    b.waits[at] = r
-    b.wait_numbers[at] = R[r, NUMBER]
+    at = S[W_TAIL] % the_waits.size
+    the_waits[at] = r
+    the_wait_numbers[at] = R[r, NUMBER]
     S[W_TAIL] += 1
 
 
 @compiled
 def _room(b: Books) -> bool:
     """Is there room for one more request? The line is packed where it is full of those that left it."""
+    the_waits, the_wait_numbers = b.waits, b.wait_numbers
     S, R = b.S, b.R
     if S[FREE] == 0:
         return False
-    size = b.waits.size
+    size = the_waits.size
     if S[W_TAIL] - S[W_HEAD] >= size:
         kept = S[W_HEAD]
         for at in range(S[W_HEAD], S[W_TAIL]):
             place = at % size
-            r = b.waits[place]
-            if R[r, NUMBER] == b.wait_numbers[place] and R[r, STATE] == AT_WAITING:
-                b.waits[kept % size] = r
-                b.wait_numbers[kept % size] = b.wait_numbers[place]
+            r = the_waits[place]
+            if R[r, NUMBER] == the_wait_numbers[place] and R[r, STATE] == AT_WAITING:
+                the_waits[kept % size] = r
+                the_wait_numbers[kept % size] = the_wait_numbers[place]
                 kept += 1
         S[W_TAIL] = kept
     return S[W_TAIL] - S[W_HEAD] < size
@@ -1053,6 +993,7 @@ def _room(b: Books) -> bool:
 @compiled
 def _row(b: Books, K: Array, A: Array, rows: Rows, i: int, kind: int, key: int, now: int) -> bool:
     """One row of any kind but `schedule` and `step`. False where it is in doubt."""
+    the_pres = b.pres
     S, R, C, P = b.S, b.R, b.C, b.P
     narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
     S[SUBJECTS] += 1
@@ -1094,7 +1035,7 @@ def _row(b: Books, K: Array, A: Array, rows: Rows, i: int, kind: int, key: int, 
         C[R_RESUME_FIRST] += 1
         if A[R_RESUME_FIRST]:
             for place in range(S[PRES]):
-                if R[b.pres[place], FIRST_ADMIT] < R[r, FIRST_ADMIT]:
+                if R[the_pres[place], FIRST_ADMIT] < R[r, FIRST_ADMIT]:
                     return False
         slot = _narrow(narrow[N_SLOT], masks[N_SLOT], bits[N_SLOT], i)
         cached = _narrow(narrow[N_CACHED], masks[N_CACHED], bits[N_CACHED], i)
@@ -1150,6 +1091,7 @@ def _scheduled(b: Books, rows: int) -> None:
         return
     S[SEEN] |= 1 << K_SCHEDULE
     S[SUBJECTS] += rows
+    S[EVENTS] += rows
     C[R_MEMBERSHIP] += rows
     C[R_EMPTY_MEMBER] += rows
     C[R_POSITION] += rows
@@ -1161,76 +1103,245 @@ def _scheduled(b: Books, rows: int) -> None:
 
 
 @compiled
+def _adopts(b: Books, K: Array, A: Array, r: int, start: int, known: int) -> bool:
+    """tokens/position and preemption/swap of a first pass after a join that did not say what is cached."""
+    if start < 0 or start >= known:
+        return False
+    if b.R[r, KEPT]:
+        b.R[r, KEPT] = 0
+        b.C[R_SWAP] += 1
+        return not (A[R_SWAP] and start > 0 and K[NO_PREFIX])
+    return True
+
+
+@compiled
+def _wasted(b: Books, K: Array, r: int, before: int, after: int, end: int, known: int) -> bool:
+    """memory/waste: more blocks than the pass, the lookahead or the reservation needs."""
+    R = b.R
+    need = _blocks_for(end + K[LOOKAHEAD], K[SIZE])
+    if after <= need or (K[RESERVE] == NEED_FULL and R[r, MAX_TOKENS] == NIL):
+        return False
+    reserved = 0
+    if K[RESERVE] == NEED_KNOWN:
+        reserved = _blocks_for(known + K[RESERVE_MORE], K[SIZE])
+    elif K[RESERVE] == NEED_FULL:
+        reserved = _blocks_for(R[r, PROMPT] + R[r, MAX_TOKENS], K[SIZE])
+    return after > max(need, reserved, before)
+
+
+@compiled
+def _step(b: Books, K: Array, A: Array, rows: Rows, i: int) -> bool:
+    """A step row."""
+    narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
+    b.S[SEEN] |= 1 << K_STEP
+    return _close(
+        b,
+        K,
+        A,
+        True,
+        _narrow(narrow[N_FREE], masks[N_FREE], bits[N_FREE], i),
+        _narrow(narrow[N_WAITING], masks[N_WAITING], bits[N_WAITING], i),
+        _narrow(narrow[N_RUNNING], masks[N_RUNNING], bits[N_RUNNING], i),
+        _narrow(narrow[N_PINNED], masks[N_PINNED], bits[N_PINNED], i),
+    )
+
+
+@compiled
+def _doubt(S: Array, row: int) -> int:
+    S[STOPPED] = row
+    return DOUBT
+
+
+@compiled
+def _settle(S: Array, run: int, tokens: int, held: int, listed: int) -> None:
+    """Enter a run of `schedule` rows into the sums of their step."""
+    S[MEMBERS] += run
+    S[MEMBERS_RUN] += run
+    S[DECISIONS] += run
+    S[TOKENS] += tokens
+    S[HELD] = held
+    S[MEMBERS_LISTED] = listed
+
+
+@compiled
 def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: int) -> int:
     """Judge the rows [first, last) of a batch whose first row is row `row` of the trace.
 
     Returns DONE, or why it stopped: then `S[STOPPED]` is the row of the batch at which it did. In doubt
     the books are of no more use: they have half of a row in them.
     """
-    S, R = b.S, b.R
-    narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
-    clock = K[CLOCK]
-    scheduled = 0
-    for i in range(first, last):
-        kind = np.int64(rows.kind_of[rows.kind[i]])
+    # Nearly all rows are `schedule`. They are judged in this loop, on names of its own: to take an array
+    # out of the books costs more than all that is done with it here.
+    R, S, keys, values, members = b.R, b.S, b.keys, b.values, b.members
+    steps, kinds, kind_of = rows.step, rows.kind, rows.kind_of
+    bits = rows.bits
+    requests, request_mask, request_bit = rows.wide[W_REQUEST], rows.wide_masks[W_REQUEST], bits[REQUEST_BIT]
+    times, time_mask, time_bit = rows.wide[W_TIME], rows.wide_masks[W_TIME], bits[TIME_BIT]
+    starts, start_mask, start_bit = rows.narrow[N_START], rows.narrow_masks[N_START], bits[N_START]
+    counts, count_mask, count_bit = rows.narrow[N_TOKENS], rows.narrow_masks[N_TOKENS], bits[N_TOKENS]
+    drafts, draft_mask, draft_bit = rows.narrow[N_DRAFTS], rows.narrow_masks[N_DRAFTS], bits[N_DRAFTS]
+    blocks, block_mask, block_bit = rows.narrow[N_BLOCKS], rows.narrow_masks[N_BLOCKS], bits[N_BLOCKS]
+    clock, has_blocks, size, total = K[CLOCK], K[HAS_BLOCKS], K[SIZE], K[TOTAL]
+    wastes, covers, bounds, chunks = A[R_WASTE], A[R_COVERAGE], A[R_BOUND], A[R_CHUNKING]
+    nameless = requests.size == 0
+    # To call a function with arrays costs as much as all else in this loop: nulls are looked up in place.
+    unnamed, untimed = request_mask.size > 0, times.size == 0
+    some_times, some_starts, some_counts = time_mask.size > 0, start_mask.size > 0, count_mask.size > 0
+    some_blocks, some_drafts = block_mask.size > 0, drafts.size > 0
+    lacking = nameless or starts.size == 0 or counts.size == 0 or (has_blocks and blocks.size == 0)
+    mask_of_table = keys.size - 1
+    opened, current, ordinal = S[OPEN], S[STEP], S[STEPS]
+    # What the rows of one run of `schedule` rows change is kept in names, and settled behind them.
+    scheduled, run, tokens_run = 0, 0, 0
+    held, listed, clock_now = S[HELD], S[MEMBERS_LISTED], S[LAST_CLOCK]
+    # The members of a step come mostly in the order of the step before: the next of them is tried first.
+    guess, guesses = 0, 0
+    i = first - 1
+    while i + 1 < last:
+        i += 1
+        kind = kind_of[kinds[i]]
+        step = steps[i]
+        now = NIL
+        if not untimed:
+            at = time_bit + i
+            if not some_times or (time_mask[at >> 3] >> (at & 7)) & 1:
+                now = times[i]
+        if kind == K_SCHEDULE and opened and step == current:
+            if clock and now != NIL:
+                if now < clock_now and A[R_BACKWARDS]:
+                    return _doubt(S, i)
+                clock_now = now
+            if lacking:
+                return _doubt(S, i)
+            if unnamed:
+                at = request_bit + i
+                if not (request_mask[at >> 3] >> (at & 7)) & 1:
+                    return _doubt(S, i)
+            if some_starts:
+                at = start_bit + i
+                if not (start_mask[at >> 3] >> (at & 7)) & 1:
+                    return _doubt(S, i)
+            if some_counts:
+                at = count_bit + i
+                if not (count_mask[at >> 3] >> (at & 7)) & 1:
+                    return _doubt(S, i)
+            if has_blocks and some_blocks:
+                at = block_bit + i
+                if not (block_mask[at >> 3] >> (at & 7)) & 1:
+                    return _doubt(S, i)
+            key, start, tokens = requests[i], np.int64(starts[i]), np.int64(counts[i])
+            if tokens < 1:  # batch/empty-member
+                return _doubt(S, i)
+            if some_drafts and _narrow(drafts, draft_mask, draft_bit, i) > 0:
+                return _doubt(S, i)
+            r = np.int64(-1)
+            if guess < guesses:
+                r = np.int64(members[guess])
+                guess += 1
+                if R[r, ID] != key and guess < guesses:
+                    r = np.int64(members[guess])
+                    guess += 1
+                if R[r, ID] != key or R[r, STATE] != AT_RUNNING:
+                    r = np.int64(-1)
+            if r < 0:
+                at = np.int64((np.uint64(key) * _MIX) >> _SHIFT) & mask_of_table
+                while values[at] >= 0 and keys[at] != key:
+                    at = (at + 1) & mask_of_table
+                r = np.int64(values[at])
+                if r < 0 or R[r, STATE] != AT_RUNNING:
+                    return _doubt(S, i)
+            # batch/membership; twice also after a preempt and a resume in one step, which is rare
+            if R[r, MEMBER_AT] == ordinal or R[r, PREEMPTED_AT] == ordinal:
+                return _doubt(S, i)
+            computed, known = R[r, COMPUTED], R[r, PROMPT] + R[r, OUTPUTS]
+            end = start + tokens
+            if computed == NIL:
+                if not _adopts(b, K, A, r, start, known):
+                    return _doubt(S, i)
+            elif start != computed:  # tokens/position
+                return _doubt(S, i)
+            # tokens/overrun, tokens/chunking
+            if end > known or (chunks and end < known):
+                return _doubt(S, i)
+            if has_blocks:
+                after, mine = np.int64(blocks[i]), R[r, BLOCKS]
+                before = mine
+                if R[r, BEFORE] != NIL:
+                    before = R[r, BEFORE]
+                    R[r, BEFORE] = NIL
+                if wastes and after > before and _wasted(b, K, r, before, after, end, known):
+                    return _doubt(S, i)
+                if covers and after * size < end:
+                    return _doubt(S, i)
+                held += after - mine
+                R[r, BLOCKS] = after
+                if bounds and held > total:
+                    return _doubt(S, i)
+            else:
+                _count_position(b, K, computed, -1)
+                _count_position(b, K, end, 1)
+                R[r, BLOCKS] = NIL
+                R[r, BEFORE] = NIL
+                if bounds and S[POSITIONS] > total:
+                    return _doubt(S, i)
+            R[r, ADOPTS] = 0
+            R[r, COMPUTED] = end
+            R[r, MEMBER_AT] = ordinal
+            R[r, MEMBER_TOKENS] = tokens
+            R[r, MEMBER_REACHES] = end == known
+            if listed >= guess:
+                guesses = 0  # what was still to be tried is overwritten now
+            members[listed] = r
+            listed += 1
+            tokens_run += tokens
+            run += 1
+            continue
+        if run > 0:
+            _settle(S, run, tokens_run, held, listed)
+            scheduled += run
+            run, tokens_run = 0, 0
+        S[LAST_CLOCK] = clock_now
         S[STOPPED] = i
+        if kind == K_ARRIVE and not _room(b):
+            _scheduled(b, scheduled)
+            return FULL
+        if not opened or step != current:
+            if not opened:
+                S[BOUNDARY] = row + i
+                if current != NIL and step <= current:
+                    return DOUBT
+            elif step < current or not _close(b, K, A, False, NIL, NIL, NIL, NIL):
+                return DOUBT
+            guess, guesses = 0, listed
+            if not _turn(b, K, A, step):
+                return DOUBT
+            opened, current, ordinal, listed = 1, step, S[STEPS], 0
         if kind == K_SURPRISE:
             return SURPRISE
         if kind == K_STRANGE:
             return DOUBT
-        step = rows.step[i]
-        if kind == K_ARRIVE and not _room(b):
-            _scheduled(b, scheduled)
-            return FULL
-        if not S[OPEN]:
-            S[BOUNDARY] = row + i
-            if S[STEP] != NIL and step <= S[STEP]:
-                return DOUBT
-            if not _turn(b, K, A, step):
-                return DOUBT
-        elif step != S[STEP]:
-            if step < S[STEP] or not _close(b, K, A, False, NIL, NIL, NIL, NIL):
-                return DOUBT
-            if not _turn(b, K, A, step):
-                return DOUBT
+        if kind == K_SCHEDULE:
+            i -= 1  # the first row of its step, which is open now: once more
+            continue
         S[EVENTS] += 1
-        now = _wide(rows.wide[W_TIME], rows.wide_masks[W_TIME], bits[TIME_BIT], i)
         if clock and now != NIL and kind != K_ARRIVE:
             if A[R_BACKWARDS] and S[LAST_CLOCK] != NIL and now < S[LAST_CLOCK]:
                 return DOUBT
+            clock_now = now
             S[LAST_CLOCK] = now
         if kind == K_STEP:
-            S[SEEN] |= 1 << K_STEP
-            free = _narrow(narrow[N_FREE], masks[N_FREE], bits[N_FREE], i)
-            waiting = _narrow(narrow[N_WAITING], masks[N_WAITING], bits[N_WAITING], i)
-            running = _narrow(narrow[N_RUNNING], masks[N_RUNNING], bits[N_RUNNING], i)
-            pinned = _narrow(narrow[N_PINNED], masks[N_PINNED], bits[N_PINNED], i)
-            if not _close(b, K, A, True, free, waiting, running, pinned):
+            if not _step(b, K, A, rows, i):
                 return DOUBT
+            opened = 0
             continue
-        if rows.wide[W_REQUEST].size == 0 or not _valid(rows.wide_masks[W_REQUEST], bits[REQUEST_BIT], i):
+        if nameless or not _valid(request_mask, request_bit, i):
             return DOUBT
-        key = rows.wide[W_REQUEST][i]
-        if kind == K_SCHEDULE:
-            r = find(b.keys, b.values, key)
-            if r < 0 or R[r, STATE] != AT_RUNNING:
-                return DOUBT
-            scheduled += 1
-            good = _schedule(
-                b,
-                K,
-                A,
-                r,
-                _narrow(narrow[N_START], masks[N_START], bits[N_START], i),
-                _narrow(narrow[N_TOKENS], masks[N_TOKENS], bits[N_TOKENS], i),
-                _narrow(narrow[N_DRAFTS], masks[N_DRAFTS], bits[N_DRAFTS], i),
-                _narrow(narrow[N_BLOCKS], masks[N_BLOCKS], bits[N_BLOCKS], i),
-            )
-            if not good:
-                return DOUBT
-            continue
-        if not _row(b, K, A, rows, i, kind, key, now):
+        if not _row(b, K, A, rows, i, kind, requests[i], now):
             return DOUBT
-    _scheduled(b, scheduled)
+        held = S[HELD]
+    if run > 0:
+        _settle(S, run, tokens_run, held, listed)
+    S[LAST_CLOCK] = clock_now
+    _scheduled(b, scheduled + run)
     S[STOPPED] = last
     return DONE
