@@ -19,7 +19,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from batchspec.spec.catalogue import RULES
+from batchspec.replay.conform.kinds import ALL_RULES
 from batchspec.spec.errors import BatchspecError
 from batchspec.spec.events import RequestId
 from batchspec.spec.verdict import Finding, Report
@@ -182,8 +182,8 @@ def _waiver(entry: Any, number: int, where: str) -> Waiver:
     rule = _text(entry, "rule", place)
     if rule is None:
         raise WaiverError(f'{place}: names no rule; write rule = "slots/reuse" or the like')
-    if rule not in RULES:
-        hint = nearest(rule, RULES)
+    if rule not in ALL_RULES:
+        hint = nearest(rule, ALL_RULES)
         raise WaiverError(
             f"{place}: unknown rule {shown(rule)}"
             + (hint if "did you mean" in hint else "; `batchspec rules` lists them")
