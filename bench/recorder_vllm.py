@@ -11,6 +11,7 @@ and the CPU time of the whole process, the writer's included. A last line is the
 """
 
 import argparse
+import gc
 import json
 import statistics
 import tempfile
@@ -123,8 +124,8 @@ def main() -> None:
     """Print the figures as text and, last, as one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--running", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=400)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--mode", choices=("sync", "async"), default="sync")
     parser.add_argument("--device-ms", type=float, default=8.0)
     options = parser.parse_args()
@@ -135,6 +136,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         plain = Bench(options.running, options.steps, ahead, None)
         noted = Bench(options.running, options.steps, ahead, Path(scratch, "trace"))
+        # vLLM's engine core does so once it is up.
+        gc.collect()
+        gc.freeze()
         for number in range(options.rounds):
             sides = [plain, noted] if number % 2 else [noted, plain]
             done = {id(bench): measure(bench, part, options.device_ms / 1000) for bench in sides}

@@ -142,7 +142,8 @@ class Book(Source):
     def _live(self, step: int, now: int, requests: list[LiveRequest]) -> pa.RecordBatch:
         columns = Columns()
         for live in requests:
-            request, ids = live.request, live.block_ids
+            request, blocks = live.request, live.blocks
+            ids = None if blocks is None else tuple(block.block_id for block in blocks)
             size = self._size
             full = 0 if ids is None else min(live.computed // size, len(ids))
             row = Event(
@@ -156,7 +157,7 @@ class Book(Source):
                 start=live.computed if live.state == "running" else None,
                 tokens=live.in_flight or None,
                 blocks=None if ids is None else len(ids),
-                block_ids=None if ids is None else tuple(ids),
+                block_ids=ids,
                 block_hashes=self._keys(request, 0, full) or None,
                 output_tokens=live.outputs,
                 reason=live.state,

@@ -72,14 +72,17 @@ class Passed(NamedTuple):
 
 
 class LiveRequest(NamedTuple):
-    """A live request between two iterations. `state` is a word of `live` rows, `in_flight` counts tokens."""
+    """A live request between two iterations: `state` is a word of `live` rows, `in_flight` counts tokens.
+
+    `blocks` are vLLM's objects, whose ids are read by whoever has the time.
+    """
 
     request: Any
     state: str
     computed: int
     outputs: int
     in_flight: int
-    block_ids: Sequence[int] | None
+    blocks: Sequence[Any] | None
 
 
 class Counters(NamedTuple):
@@ -342,6 +345,11 @@ def noting(base: type) -> type:
         def live_requests(self) -> list[LiveRequest]:
             """All live requests: the running ones, then those that wait, each in the scheduler's order."""
             found = []
+            manager = self.kv_cache_manager
+
+            def blocks(name: str) -> Sequence[Any] | None:
+                return tuple(manager.get_blocks(name).blocks[0]) if self.shows_ids else None
+
             queues = [getattr(self, name, ()) for name in ("kv_holding_waiting", "skipped_waiting")]
             for request in chain(self.running, *queues, self.waiting):
                 state = request.status
@@ -353,7 +361,7 @@ def noting(base: type) -> type:
                         request.num_computed_tokens,
                         request.num_output_tokens,
                         request.num_output_placeholders,
-                        self._held(request) if word == "running" else None,
+                        blocks(request.request_id) if word == "running" else None,
                     )
                 )
             return found
