@@ -3,6 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
+from batchspec.replay.undertest.system import UnderTest
 from batchspec.spec.errors import SpecError
 from batchspec.spec.explore import Exploration, Progress, explore
 from batchspec.spec.space import Space
@@ -44,3 +45,12 @@ def explore_with(
             raise
         return explore(space, most=most, progress=progress), Engine.readable
     return explore_packed(packed, most=most, progress=progress), Engine.packed
+
+
+def explore_scheduler(
+    engine: Engine, system: UnderTest, *, most: int, graph: bool = False, progress: Progress | None = None
+) -> Exploration:
+    """Explore a scheduler under test. Raises `SpecError` where the packed engine is asked for."""
+    if engine is Engine.packed:
+        raise SpecError("a scheduler under test has no packed form: use the readable engine")
+    return explore(system, invariants=system.invariants(), most=most, graph=graph, progress=progress)

@@ -100,6 +100,11 @@ class Space:
         """Those whose premise the profile claims."""
         return [sight for sight in SIGHTS if sight.applies(self.profile)]
 
+    @property
+    def says(self) -> str:
+        """What is gone through."""
+        return "the policy's own choices" if self.eager else "every interleaving that the rules allow"
+
     def over(self, frame: Frame) -> bool:
         """Everybody has arrived and ended."""
         return not frame.parts and frame.arrived == len(self.jobs)

@@ -9,11 +9,13 @@ import typer
 
 from batchspec.replay import console
 from batchspec.replay.claims import load_config, named_profile
-from batchspec.replay.exploring import Engine, explore_with
+from batchspec.replay.exploring import Engine, explore_scheduler, explore_with
+from batchspec.replay.loading import load_factory
 from batchspec.replay.progress import bar
 from batchspec.replay.report.exploration import counterexample, exploration_object, exploration_page
 from batchspec.replay.report.json import to_json
 from batchspec.replay.stategraph import graph_kind, write_graph
+from batchspec.replay.undertest.system import UnderTest
 from batchspec.spec.errors import ProfileError
 from batchspec.spec.explore import MOST_STATES
 from batchspec.spec.frame import Job
@@ -50,6 +52,10 @@ def explore(
     token_budget: Annotated[int | None, typer.Option(metavar="N", help="Most tokens in a step.")] = None,
     kv_blocks: Annotated[int | None, typer.Option(metavar="N", help="KV blocks in the pool.")] = None,
     block_size: Annotated[int | None, typer.Option(metavar="N", help="Positions in a KV block.")] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:FACTORY", help="Instead of the spec: a scheduler under test."),
+    ] = None,
     eager: Annotated[
         bool,
         typer.Option("--eager", help="The policy's own choices only; arrivals, stops, aborts stay open."),
@@ -87,7 +93,8 @@ def explore(
     """Visit every state that requests can reach under a profile, and judge each one.
 
     Requests arrive in the order given, at any step. Exit status 1: an invariant breaks, nothing can go
-    on, or (with --eager) requests go round without progress; the shortest way there is printed.
+    on, or (with --eager) requests go round without progress; the shortest way there is printed. With
+    --scheduler it is a scheduler under test that decides, and every rule is judged in each of its states.
 
     Example:  batchspec explore --request 3:2 --request 2:3 --max-seqs 2 --token-budget 4 --kv-blocks 3
     --block-size 2
@@ -102,20 +109,31 @@ def explore(
         claims = claims.merged(load_config(config))
     given: dict[str, Any] = {"limits": {name: size for name, size in sizes if size is not None}}
     claims = claims.merged(Profile.from_dict(given, "options"))
-    space = Space(claims, jobs_of(request), stops=stops, aborts=aborts, eager=eager, symmetry=symmetry)
-    if model is not None:
-        text = promela(space.sizes()) if model.endswith(".pml") else tla(space.sizes(), Path(model).stem)
-        Path(model).write_text(text, encoding="utf-8")
-    with bar("exploring") as shown:
-        progress = None if shown is None else shown.to
-        found, used = explore_with(engine, space, most=most, graph=graph is not None, progress=progress)
-    if format is Format.json:
-        console.emit(to_json(exploration_object(space, found, used)))
+    jobs = jobs_of(request)
+    system: Space | UnderTest
+    if scheduler is not None:
+        if eager or symmetry or model is not None:
+            raise ProfileError("--scheduler makes its own choices: leave --eager, --symmetry and --model out")
+        system = UnderTest(load_factory(scheduler), claims, jobs, stops=stops, aborts=aborts)
     else:
-        console.show(exploration_page(space, found))
+        system = Space(claims, jobs, stops=stops, aborts=aborts, eager=eager, symmetry=symmetry)
+        if model is not None:
+            sized = system.sizes()
+            text = promela(sized) if model.endswith(".pml") else tla(sized, Path(model).stem)
+            Path(model).write_text(text, encoding="utf-8")
+    with bar("exploring") as shown:
+        options = {"most": most, "graph": graph is not None, "progress": None if shown is None else shown.to}
+        if isinstance(system, UnderTest):
+            found, used = explore_scheduler(engine, system, **options), Engine.readable
+        else:
+            found, used = explore_with(engine, system, **options)
+    if format is Format.json:
+        console.emit(to_json(exploration_object(system, found, used)))
+    else:
+        console.show(exploration_page(system, found))
     if graph is not None and found.graph is not None:
         write_graph(found.graph, Path(graph))
-    first = counterexample(space, found)
+    first = counterexample(system, found)
     if scenario is not None and first is not None:
         Path(scenario).write_text(first, encoding="utf-8")
     if not found.holds:

@@ -7,19 +7,21 @@ from typing import Any
 from batchspec.replay.report.json import SCHEMA_VERSION
 from batchspec.replay.report.page import Page, count
 from batchspec.replay.timeline import collect, timeline_page
+from batchspec.replay.undertest.system import UnderTest
 from batchspec.spec.events import Event
 from batchspec.spec.explore import Exploration
 from batchspec.spec.space import Space
 from batchspec.traces.header import Header
 from batchspec.traces.scenario import format_scenario
 
+Explored = Space | UnderTest
 
-def exploration_page(space: Space, found: Exploration) -> Page:
+
+def exploration_page(space: Explored, found: Exploration) -> Page:
     """Verdict first, then the counts, then each thing that is wrong with its path."""
     page = Page()
     verdict = ("holds", "green") if found.holds else ("fails", "red")
-    what = "the policy's own choices" if space.eager else "every interleaving that the rules allow"
-    page.add(verdict, f": {what}, {count(len(space.jobs), 'request')} (profile {space.profile.name})")
+    page.add(verdict, f": {space.says}, {count(len(space.jobs), 'request')} (profile {space.profile.name})")
     cut = "" if found.whole else "; CUT at the limit of states, so nothing is proved"
     page.add(
         f"{count(found.states, 'state')}, {count(found.transitions, 'transition')}, depth {found.depth}{cut}"
@@ -29,7 +31,7 @@ def exploration_page(space: Space, found: Exploration) -> Page:
     page.wrap(", ".join(seen) or "nothing", first="reached:      ")
     if unseen:
         page.wrap(", ".join(unseen), first="not reached:  ")
-    for title, events, round_ in _wrong(found):
+    for title, events, round_ in _wrong(space, found):
         page.gap()
         page.add((title, "bold"))
         rows = [*events, *round_]
@@ -40,7 +42,7 @@ def exploration_page(space: Space, found: Exploration) -> Page:
     return page
 
 
-def exploration_object(space: Space, found: Exploration, engine: str) -> dict[str, Any]:
+def exploration_object(space: Explored, found: Exploration, engine: str) -> dict[str, Any]:
     """The same as plain data: what is wrong with its path as a scenario, a livelock from `step` on."""
     return {
         "schema": SCHEMA_VERSION,
@@ -74,9 +76,11 @@ def exploration_object(space: Space, found: Exploration, engine: str) -> dict[st
     }
 
 
-def _wrong(found: Exploration) -> Iterator[tuple[str, tuple[Event, ...], tuple[Event, ...]]]:
+def _wrong(space: Explored, found: Exploration) -> Iterator[tuple[str, tuple[Event, ...], tuple[Event, ...]]]:
     for broken in found.broken:
-        yield f"{broken.invariant.id} breaks: {broken.invariant.sentence}", broken.path, ()
+        crash = space.crash if isinstance(space, UnderTest) and broken.invariant.id == "answers" else None
+        says = crash or broken.invariant.sentence
+        yield f"{broken.invariant.id} breaks: {says}", broken.path, ()
     for path in found.stuck:
         yield "stuck: somebody lives, and nothing can be done", path, ()
     for livelock in found.livelocks[:1]:
@@ -86,13 +90,14 @@ def _wrong(found: Exploration) -> Iterator[tuple[str, tuple[Event, ...], tuple[E
         yield f"livelock: from step {step} on it goes round for ever{more}", livelock.path, livelock.cycle
 
 
-def counterexample(space: Space, found: Exploration) -> str | None:
+def counterexample(space: Explored, found: Exploration) -> str | None:
     """The first thing that is wrong as a scenario, or None."""
-    for _, events, round_ in _wrong(found):
+    for _, events, round_ in _wrong(space, found):
         return scenario_of(space, [*events, *round_])
     return None
 
 
-def scenario_of(space: Space, events: Iterable[Event]) -> str:
+def scenario_of(space: Explored, events: Iterable[Event]) -> str:
     """A path as a scenario that `batchspec check` takes, with the claims under which it was found."""
-    return format_scenario(events, Header(config=space.profile.to_dict(), complete=False))
+    plain = Header(config=space.profile.to_dict(), complete=False)
+    return format_scenario(events, space.header if isinstance(space, UnderTest) else plain)

@@ -1,0 +1,1 @@
+"""A scheduler under test as a system to be explored."""
