@@ -36,9 +36,9 @@ def sarif_object(
     places = {rule_id: place for place, rule_id in enumerate(ids)}
     results = []
     for number, report in enumerate(reports):
-        results += [_result(finding, report.trace, places) for finding in report.findings]
+        results += [_result(finding, report, places) for finding in report.findings]
         for waiver, finding, many in waived[number] if number < len(waived) else ():
-            result = _result(finding, report.trace, places)
+            result = _result(finding, report, places)
             result["suppressions"] = [_suppression(waiver)]
             result["occurrenceCount"] = many
             results.append(result)
@@ -68,11 +68,11 @@ def _rules(ids: Sequence[str]) -> list[dict[str, Any]]:
     return described
 
 
-def _result(finding: Finding, trace: str, places: Mapping[str, int]) -> dict[str, Any]:
+def _result(finding: Finding, report: Report, places: Mapping[str, int]) -> dict[str, Any]:
     message = f"{finding.message}. Seen: {finding.observed}. Should be: {finding.expected}."
-    physical: dict[str, Any] = {"artifactLocation": {"uri": _uri(trace)}}
-    if finding.row is not None:
-        physical["region"] = {"startLine": finding.row + 1}
+    # Code scanning shows no result without a line; what shows only at the end points to the last one.
+    line = max(1, report.events) if finding.row is None else finding.row + 1
+    physical = {"artifactLocation": {"uri": _uri(report.trace)}, "region": {"startLine": line}}
     step = "end of trace" if finding.step is None else f"step {finding.step}"
     place = step if finding.row is None else f"{step}/row {finding.row}"
     return {

@@ -108,3 +108,11 @@ def test_ids_from_strangers_are_valid_xml() -> None:
 def test_the_same_report_is_the_same_text() -> None:
     assert junit_xml([REPORT], {}) == junit_xml([REPORT], {})
     assert junit_xml([REPORT], {}).startswith('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites ')
+
+
+def test_cases_of_several_traces_can_be_told_apart_by_class_and_name() -> None:
+    """GitLab knows a case by these two alone and shows one of those that are equal."""
+    root = read(REPORT, replace(REPORT, trace="other.parquet"), unusable={"x": "no file", "y": "no file"})
+    names = [(each.get("classname"), each.get("name")) for each in root.iter("testcase")]
+    assert len(names) == len(set(names)) == 14
+    assert ("batchspec.slots", "slots/reuse (other.parquet)") in names
