@@ -418,6 +418,10 @@ class Walk:
 
     # -- verdicts ----------------------------------------------------------------------------------
 
+    def so_far(self) -> tuple[dict[str, int], list[Finding]]:
+        """Violations of each rule that has any, and the findings listed, while rows still come."""
+        return dict(self._counts), [finding for listed in self._listed.values() for finding in listed]
+
     def report(self, name: str, complete: bool) -> Report:
         """The verdict of each rule, once every event was fed. To be asked for once."""
         state = self.state

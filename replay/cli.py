@@ -33,6 +33,7 @@ from batchspec.replay.commands.report import report
 from batchspec.replay.commands.rules import rules
 from batchspec.replay.commands.simulate import simulate
 from batchspec.replay.commands.sweep import sweep
+from batchspec.replay.commands.watch import watch
 from batchspec.replay.commands.timeline import timeline
 from batchspec.spec.errors import BatchspecError
 
@@ -53,6 +54,7 @@ app = typer.Typer(
 _COMMANDS: Final[dict[Callable[..., None], str]] = {
     demo: "The main job on a fresh machine.",
     check: "Traces against the spec.",
+    watch: "A growing trace, judged as it grows.",
     record: "The engine over a workload, as a trace.",
     simulate: "The reference scheduler over a workload, as a trace.",
     compare: "Policies, modes and limits side by side.",
