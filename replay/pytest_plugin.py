@@ -6,6 +6,7 @@ Loaded in every pytest run of an environment that has batchspec, so it loads not
 The short names of options are taken only where neither another plugin nor a conftest has them.
 """
 
+from argparse import ArgumentError
 from collections.abc import Generator
 from typing import Any
 
@@ -51,7 +52,7 @@ def pytest_load_initial_conftests(
     for names, options in _OPTIONS:
         try:
             group.addoption(*names, default=None, **options)
-        except ValueError:
+        except (ArgumentError, ValueError):
             group.addoption(names[0], default=None, **options)
     return result
 
