@@ -7,6 +7,8 @@ bounded rule of the family *lifecycle* is a MUST: an abort that is never heard i
 A scheduler that stops for good is caught by `conform/stall`, a MUST, whatever the patience.
 """
 
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from batchspec.spec.catalogue import RULES
@@ -86,7 +88,8 @@ SUITE_RULES: Final[dict[str, type[Rule]]] = {
 }
 """What the suite finds by driving a scheduler, by id."""
 
-ALL_RULES: Final[dict[str, type[Rule]]] = {**SUITE_RULES, **RULES}
+# A view, so that rules of the user's own are in it once they are registered. Its order: the suite's first.
+ALL_RULES: Final[Mapping[str, type[Rule]]] = ChainMap(RULES, SUITE_RULES)
 """Everything that a finding of the suite may name."""
 
 
