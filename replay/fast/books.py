@@ -44,25 +44,11 @@ def _room(capacity: int, facts: Any, slots: Any) -> Books:
     records = np.full((capacity, layout.R_WIDTH), layout.NIL, np.int64)
     records[:, layout.NUMBER] = -1
     facts[layout.FREE] = capacity
-    return Books(
-        R=records,
-        S=facts,
-        C=np.zeros(layout.A_WIDTH, np.int64),
-        P=np.zeros(layout.A_WIDTH, np.int64),
-        keys=np.zeros(4 * capacity, np.int64),
-        values=np.full(4 * capacity, -1, np.int32),
-        free=np.arange(capacity - 1, -1, -1, dtype=np.int32),
-        runs=np.zeros(capacity, np.int32),
-        pres=np.zeros(capacity, np.int32),
-        waits=np.zeros(2 * capacity, np.int32),
-        wait_numbers=np.zeros(2 * capacity, np.int64),
-        members=np.zeros(capacity, np.int32),
-        ended=np.zeros(capacity, np.int32),
-        slots=slots,
-        ends=np.zeros((capacity, 2), np.int64),
-        dues=np.zeros((capacity, 3), np.int64),
-        edges=np.zeros((capacity, 2), np.int64),
-    )
+    lists = np.zeros((layout.L_WIDTH, capacity), np.int64)
+    lists[layout.FREE_LIST] = np.arange(capacity - 1, -1, -1)
+    table = np.zeros((2, 4 * capacity), np.int64)
+    table[1] = -1
+    return Books(records, facts, np.zeros(2 * layout.A_WIDTH, np.int64), lists, table, slots)
 
 
 def copied(books: Books) -> Books:
@@ -76,27 +62,18 @@ def grown(books: Books) -> Books:
     facts = books.S.copy()
     new = _room(2 * old, facts, books.slots)
     facts[layout.FREE] = books.S[layout.FREE] + old
-    new.free[: books.S[layout.FREE]] = books.free[: books.S[layout.FREE]]
-    new.free[books.S[layout.FREE] : facts[layout.FREE]] = np.arange(2 * old - 1, old - 1, -1)
     new.R[:old] = books.R
-    new.C[:], new.P[:] = books.C, books.P
-    for mine, theirs in (
-        (new.runs, books.runs),
-        (new.pres, books.pres),
-        (new.members, books.members),
-        (new.ended, books.ended),
-        (new.ends, books.ends),
-        (new.dues, books.dues),
-        (new.edges, books.edges),
-    ):
-        mine[:old] = theirs
+    new.C[:] = books.C
+    new.L[:, :old] = books.L
+    free = books.S[layout.FREE]
+    new.L[layout.FREE_LIST, free : facts[layout.FREE]] = np.arange(2 * old - 1, old - 1, -1)
     head, tail = int(facts[layout.W_HEAD]), int(facts[layout.W_TAIL])
-    places = np.arange(head, tail) % books.waits.size
-    new.waits[: tail - head] = books.waits[places]
-    new.wait_numbers[: tail - head] = books.wait_numbers[places]
+    places = np.arange(head, tail) % old
+    for line in (layout.WAIT_LIST, layout.WAIT_NUMBERS):
+        new.L[line, : tail - head] = books.L[line, places]
     facts[layout.W_HEAD], facts[layout.W_TAIL] = 0, tail - head
-    for place in np.flatnonzero(books.values >= 0):
-        insert(new.keys, new.values, books.keys[place], books.values[place])
+    for place in np.flatnonzero(books.T[1] >= 0):
+        insert(new.T, books.T[0, place], books.T[1, place])
     return new
 
 
@@ -172,7 +149,7 @@ def pour(books: Books, walk: Walk, name: Callable[[int], RequestId], row: int, e
     state.waiting = {record.id: None for record in records if record.state == WAITING}
     runs = [record for record in records if record.state == RUNNING]
     state.running = {record.id: None for record in sorted(runs, key=lambda record: record.joined or 0)}
-    pres = books.pres[: facts[layout.PRES]].tolist()
+    pres = books.L[layout.PRE_LIST, : facts[layout.PRES]].tolist()
     state.preempted = {name(int(books.R[place, layout.ID])): None for place in pres}
     state.members, state.step_tokens = {}, 0
     state.next_in_line, state.next_fits, state.fit_text = None, None, ""
@@ -200,8 +177,8 @@ def pour(books: Books, walk: Walk, name: Callable[[int], RequestId], row: int, e
     for rule, place in layout.RULES.items():
         if rule in walk.rules:
             walk.rules[rule].checked += int(books.C[place])
-            walk.rules[rule].skipped += int(books.P[place])
-    books.C[:] = books.P[:] = 0
+            walk.rules[rule].skipped += int(books.C[layout.SKIPS + place])
+    books.C[:] = 0
     _pour_rules(
         books, walk, name, [(record, books.R[place]) for place, record in zip(places, records, strict=True)]
     )
@@ -259,7 +236,7 @@ def _pour_rules(
         }
     if rule := rules.get("slots/reuse"):
         rule._ends = {}
-        for step, key in books.ends[: facts[layout.ENDS]].tolist():
+        for step, key in books.L[layout.END_STEP : layout.END_ID + 1, : facts[layout.ENDS]].T.tolist():
             rule._ends.setdefault(step, []).append(name(key))
     if rule := rules.get("tokens/lost"):
         rule._least = {record.id: int(row[layout.LEAST]) for record, row in kept(layout.LEAST)}
@@ -287,7 +264,7 @@ def _pour_rules(
             rule._missed = {}
     if rule := rules.get("liveness/livelock"):
         rule._edges, rule._since = {}, int(facts[layout.EDGES_SINCE])
-        for cause, victim in books.edges[: facts[layout.EDGES]].tolist():
+        for cause, victim in books.L[layout.EDGE_CAUSE :, : facts[layout.EDGES]].T.tolist():
             rule._edges.setdefault(name(cause), {})[name(victim)] = None
     if rule := rules.get("admission/needless-wait"):
         rule._next, rule._count, rule._behind = None, int(facts[layout.WAIT_COUNT]), None
@@ -341,10 +318,10 @@ def draw(walk: Walk, put: _Put, capacity: int) -> Books | None:
     for request in state.running:
         place = places[request]
         books.R[place, layout.PLACE_IN_RUN] = facts[layout.RUNS]
-        books.runs[facts[layout.RUNS]] = place
+        books.L[layout.RUN_LIST, facts[layout.RUNS]] = place
         facts[layout.RUNS] += 1
     for request in state.preempted:
-        books.pres[facts[layout.PRES]] = places[request]
+        books.L[layout.PRE_LIST, facts[layout.PRES]] = places[request]
         facts[layout.PRES] += 1
     for slot, request in state.slots.items():
         books.slots[slot, 0] = places[request]
@@ -435,7 +412,7 @@ def _rules_allow(walk: Walk) -> bool:
 def _enter(books: Books, record: Request, key: int) -> int:
     facts = books.S
     facts[layout.FREE] -= 1
-    place = int(books.free[facts[layout.FREE]])
+    place = int(books.L[layout.FREE_LIST, facts[layout.FREE]])
     row = books.R[place]
     row[:] = layout.NIL
     for column, value in (
@@ -460,11 +437,11 @@ def _enter(books: Books, record: Request, key: int) -> int:
         (layout.LAST_WHAT, 0),
     ):
         row[column] = layout.NIL if value is None else value
-    insert(books.keys, books.values, key, place)
+    insert(books.T, key, place)
     facts[layout.LIVE] += 1
     if record.state == WAITING:
         at = facts[layout.W_TAIL]
-        books.waits[at], books.wait_numbers[at] = place, record.number
+        books.L[layout.WAIT_LIST, at], books.L[layout.WAIT_NUMBERS, at] = place, record.number
         facts[layout.W_TAIL] += 1
         facts[layout.WAITS] += 1
     return place
@@ -491,7 +468,8 @@ def _draw_rules(books: Books, walk: Walk, places: dict[RequestId, int], put: _Pu
     if rule := rules.get("slots/reuse"):
         for step, requests in sorted(rule._ends.items()):
             for request in requests:
-                books.ends[facts[layout.ENDS]] = (step, put(request))
+                at = facts[layout.ENDS]
+                books.L[layout.END_STEP, at], books.L[layout.END_ID, at] = step, put(request)
                 facts[layout.ENDS] += 1
     if rule := rules.get("tokens/lost"):
         for request, least in rule._least.items():

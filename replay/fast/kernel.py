@@ -23,25 +23,17 @@ _SHIFT = np.uint64(20)
 
 
 class Books(NamedTuple):
-    """The arrays of the books. `keys` and `values` are the table of live ids, linear probing."""
+    """The arrays of the books: requests, facts, counts, lists, the table of live ids, and slots.
+
+    All are of 64 bits. A function gets only those that it needs: to hand them over costs time.
+    """
 
     R: Array
     S: Array
     C: Array
-    P: Array
-    keys: Array
-    values: Array
-    free: Array
-    runs: Array
-    pres: Array
-    waits: Array
-    wait_numbers: Array
-    members: Array
-    ended: Array
+    L: Array
+    T: Array
     slots: Array
-    ends: Array
-    dues: Array
-    edges: Array
 
 
 class Rows(NamedTuple):
@@ -94,47 +86,47 @@ def _home(key: int, size: int) -> int:
 
 
 @compiled
-def find(keys: Array, values: Array, key: int) -> int:
-    """The place of a live request in R, or -1."""
-    size = keys.size
+def find(T: Array, key: int) -> int:
+    """The place of a live request in R, or -1. T has ids and places, linear probing."""
+    size = T.shape[1]
     at = _home(key, size)
-    while values[at] >= 0:
-        if keys[at] == key:
-            return np.int64(values[at])
+    while T[1, at] >= 0:
+        if T[0, at] == key:
+            return np.int64(T[1, at])
         at = (at + 1) & (size - 1)
     return -1
 
 
 @compiled
-def insert(keys: Array, values: Array, key: int, value: int) -> None:
+def insert(T: Array, key: int, value: int) -> None:
     """Enter a request under its id, which must not be there."""
-    size = keys.size
+    size = T.shape[1]
     at = _home(key, size)
-    while values[at] >= 0:
+    while T[1, at] >= 0:
         at = (at + 1) & (size - 1)
-    keys[at] = key
-    values[at] = value
+    T[0, at] = key
+    T[1, at] = value
 
 
 @compiled
-def remove(keys: Array, values: Array, key: int) -> None:
+def remove(T: Array, key: int) -> None:
     """Take a request out; those that stood behind it because of it move up."""
-    size = keys.size
+    size = T.shape[1]
     at = _home(key, size)
-    while values[at] >= 0 and keys[at] != key:
+    while T[1, at] >= 0 and T[0, at] != key:
         at = (at + 1) & (size - 1)
-    if values[at] < 0:
+    if T[1, at] < 0:
         return
     hole = at
     at = (at + 1) & (size - 1)
-    while values[at] >= 0:
-        home = _home(keys[at], size)
+    while T[1, at] >= 0:
+        home = _home(T[0, at], size)
         if ((at - home) & (size - 1)) >= ((at - hole) & (size - 1)):
-            keys[hole] = keys[at]
-            values[hole] = values[at]
+            T[0, hole] = T[0, at]
+            T[1, hole] = T[1, at]
             hole = at
         at = (at + 1) & (size - 1)
-    values[hole] = -1
+    T[1, hole] = -1
 
 
 # -- questions (spec/line.py) --------------------------------------------------------------------------
@@ -146,14 +138,12 @@ def _blocks_for(tokens: int, size: int) -> int:
 
 
 @compiled
-def _least_free(b: Books, K: Array, room: int) -> int:
-    the_runs = b.runs
-    R = b.R
+def _least_free(R: Array, S: Array, C: Array, L: Array, K: Array, room: int) -> int:
     if K[RESERVE] == NEED_NONE or K[RESERVE] == NEED_PREDICTED:
         return NIL
     used = 0
-    for place in range(b.S[RUNS]):
-        r = the_runs[place]
+    for place in range(S[RUNS]):
+        r = L[RUN_LIST, place]
         known = R[r, PROMPT] + R[r, OUTPUTS]
         most = known + K[LOOKAHEAD]
         if K[RESERVE] == NEED_KNOWN:
@@ -167,8 +157,7 @@ def _least_free(b: Books, K: Array, room: int) -> int:
 
 
 @compiled
-def _free_bounds(b: Books, K: Array) -> tuple[int, int]:
-    S = b.S
+def _free_bounds(R: Array, S: Array, C: Array, L: Array, K: Array) -> tuple[int, int]:
     if K[TOTAL] == NIL:
         return NIL, NIL
     if K[HAS_BLOCKS]:
@@ -178,12 +167,11 @@ def _free_bounds(b: Books, K: Array) -> tuple[int, int]:
         return NIL, NIL
     room = K[TOTAL] - S[PINNED]
     most = room - S[POSITIONS] if S[UNKNOWN_POSITIONS] == 0 else NIL
-    return _least_free(b, K, room), most
+    return _least_free(R, S, C, L, K, room), most
 
 
 @compiled
-def _free_seats(b: Books, K: Array) -> int:
-    S = b.S
+def _free_seats(R: Array, S: Array, C: Array, L: Array, K: Array) -> int:
     if K[SEATS] == NIL:
         return NIL
     if K[PER_STEP]:
@@ -192,13 +180,12 @@ def _free_seats(b: Books, K: Array) -> int:
 
 
 @compiled
-def _budget_left(b: Books, K: Array) -> int:
-    return NIL if K[BUDGET] == NIL else K[BUDGET] - b.S[TOKENS]
+def _budget_left(R: Array, S: Array, C: Array, L: Array, K: Array) -> int:
+    return NIL if K[BUDGET] == NIL else K[BUDGET] - S[TOKENS]
 
 
 @compiled
-def _need_blocks(b: Books, K: Array, r: int, budget: int) -> int:
-    R = b.R
+def _need_blocks(R: Array, S: Array, C: Array, L: Array, K: Array, r: int, budget: int) -> int:
     if K[TEST] == NEED_NONE or K[SIZE] == NIL:
         return NIL
     known = R[r, PROMPT] + R[r, OUTPUTS]
@@ -219,18 +206,17 @@ def _need_blocks(b: Books, K: Array, r: int, budget: int) -> int:
 
 
 @compiled
-def _fits(b: Books, K: Array, r: int) -> int:
+def _fits(R: Array, S: Array, C: Array, L: Array, K: Array, r: int) -> int:
     """1, 0, or -1 where a term of the sum is not known. `r` does not run."""
-    S, R = b.S, b.R
-    seats, budget = _free_seats(b, K), _budget_left(b, K)
+    seats, budget = _free_seats(R, S, C, L, K), _budget_left(R, S, C, L, K)
     if seats == NIL or budget == NIL:
         return -1
     if seats < 1 or budget < 1:
         return 0
     if not K[CHUNKED] and R[r, PROMPT] + R[r, OUTPUTS] > budget:
         return 0
-    need = _need_blocks(b, K, r, budget)
-    least, most = _free_bounds(b, K)
+    need = _need_blocks(R, S, C, L, K, r, budget)
+    least, most = _free_bounds(R, S, C, L, K)
     if need == NIL:
         return -1
     wanted = need + (K[WATERMARK] if S[RUNS] > 0 else 0)
@@ -242,37 +228,32 @@ def _fits(b: Books, K: Array, r: int) -> int:
 
 
 @compiled
-def _head(b: Books) -> int:
+def _head(R: Array, S: Array, C: Array, L: Array) -> int:
     """The earliest arrival that waits, or -1."""
-    the_waits, the_wait_numbers = b.waits, b.wait_numbers
-    S, R = b.S, b.R
-    size = the_waits.size
+    size = L.shape[1]
     while S[W_HEAD] < S[W_TAIL]:
         at = S[W_HEAD] % size
-        r = the_waits[at]
-        if R[r, NUMBER] == the_wait_numbers[at] and R[r, STATE] == AT_WAITING:
+        r = L[WAIT_LIST, at]
+        if R[r, NUMBER] == L[WAIT_NUMBERS, at] and R[r, STATE] == AT_WAITING:
             return np.int64(r)
         S[W_HEAD] += 1
     return -1
 
 
 @compiled
-def _returning(b: Books) -> int:
+def _returning(R: Array, S: Array, C: Array, L: Array) -> int:
     """The preempted request that was admitted first, or -1."""
-    the_pres = b.pres
-    R = b.R
     best = -1
-    for place in range(b.S[PRES]):
-        r = the_pres[place]
+    for place in range(S[PRES]):
+        r = L[PRE_LIST, place]
         if best < 0 or R[r, FIRST_ADMIT] < R[best, FIRST_ADMIT]:
             best = np.int64(r)
     return best
 
 
 @compiled
-def _snapshot(b: Books, K: Array) -> None:
+def _snapshot(R: Array, S: Array, C: Array, L: Array, K: Array) -> None:
     """Who is next, and does it fit, at the end of this step's decisions (Walk._snapshot)."""
-    S, R = b.S, b.R
     S[SNAPPED_AT] = S[DECISIONS]
     S[NEXT] = -1
     S[NEXT_FITS] = 0
@@ -281,27 +262,26 @@ def _snapshot(b: Books, K: Array) -> None:
     if not K[ORDERED] or (not K[FRONT] and S[PRES] > 0):
         S[NEXT_FITS] = -1
         return
-    r = _returning(b) if K[FRONT] else -1
+    r = _returning(R, S, C, L) if K[FRONT] else -1
     if r < 0:
-        r = _head(b)
+        r = _head(R, S, C, L)
         if r >= 0 and R[r, LATE] and R[r, ARRIVED] == S[STEP]:
             r = -1
     if r < 0:
         return
     S[NEXT] = r
     S[NEXT_NUMBER] = R[r, NUMBER]
-    S[NEXT_FITS] = _fits(b, K, r)
+    S[NEXT_FITS] = _fits(R, S, C, L, K, r)
     if S[NEXT_FITS] == 1:
-        S[FIT_SEATS] = _free_seats(b, K)
-        S[FIT_BUDGET] = _budget_left(b, K)
-        S[FIT_NEED] = _need_blocks(b, K, r, S[FIT_BUDGET])
-        S[FIT_FREE] = _free_bounds(b, K)[0]
+        S[FIT_SEATS] = _free_seats(R, S, C, L, K)
+        S[FIT_BUDGET] = _budget_left(R, S, C, L, K)
+        S[FIT_NEED] = _need_blocks(R, S, C, L, K, r, S[FIT_BUDGET])
+        S[FIT_FREE] = _free_bounds(R, S, C, L, K)[0]
 
 
 @compiled
-def _decide(b: Books, K: Array, A: Array) -> bool:
+def _decide(R: Array, S: Array, C: Array, L: Array, K: Array, A: Array) -> bool:
     """The members of the step are final. False where one of the rules may be broken."""
-    S, C = b.S, b.C
     S[DECIDED] = 1
     S[DECIDED_AT] = S[DECISIONS]
     if K[PER_STEP]:
@@ -316,15 +296,13 @@ def _decide(b: Books, K: Array, A: Array) -> bool:
 
 
 @compiled
-def _turn(b: Books, K: Array, A: Array, step: int) -> bool:
+def _turn(R: Array, S: Array, C: Array, L: Array, T: Array, K: Array, A: Array, step: int) -> bool:
     """The first row of the next step."""
-    the_ended, the_free = b.ended, b.free
-    S, R, C = b.S, b.R, b.C
     for place in range(S[ENDED]):
-        r = the_ended[place]
-        remove(b.keys, b.values, R[r, ID])
+        r = L[ENDED_LIST, place]
+        remove(T, R[r, ID])
         R[r, NUMBER] = -1
-        the_free[S[FREE]] = r
+        L[FREE_LIST, S[FREE]] = r
         S[FREE] += 1
     S[ENDED] = 0
     S[STEP] = step
@@ -347,15 +325,14 @@ def _turn(b: Books, K: Array, A: Array, step: int) -> bool:
 
 
 @compiled
-def _emit(b: Books, r: int) -> None:
-    b.R[r, OUTPUTS] += 1
-    b.S[EDGES] = 0
+def _emit(R: Array, S: Array, C: Array, L: Array, r: int) -> None:
+    R[r, OUTPUTS] += 1
+    S[EDGES] = 0
 
 
 @compiled
-def _work(b: Books, K: Array) -> int:
+def _work(R: Array, S: Array, C: Array, L: Array, K: Array) -> int:
     """Whether an empty step should not have been one (IdleStall._work): 1, 0; -1 where nobody can say."""
-    S, R = b.S, b.R
     if S[RUNS] > 0:
         return 0 if S[ENDED] > 0 else 1
     if S[ENDED] > 0 or S[PREEMPTED] > 0:
@@ -364,7 +341,7 @@ def _work(b: Books, K: Array) -> int:
     if r >= 0 and S[NEXT_FITS] == 1:
         return 1
     if r < 0:
-        r = np.int64(b.pres[0]) if S[PRES] > 0 else _head(b)
+        r = np.int64(L[PRE_LIST, 0]) if S[PRES] > 0 else _head(R, S, C, L)
         if r < 0 or (R[r, LATE] and R[r, ARRIVED] == S[STEP]):
             return 0
     elif R[r, NUMBER] != S[NEXT_NUMBER] or R[r, STATE] == AT_ENDED:
@@ -378,15 +355,23 @@ def _work(b: Books, K: Array) -> int:
 
 @compiled
 def _close(
-    b: Books, K: Array, A: Array, told: bool, free: int, waiting: int, running: int, pinned: int
+    R: Array,
+    S: Array,
+    C: Array,
+    L: Array,
+    K: Array,
+    A: Array,
+    told: bool,
+    free: int,
+    waiting: int,
+    running: int,
+    pinned: int,
 ) -> bool:
     """The step ends; `told` with its own row and what that reports. False where a rule may be broken."""
-    the_runs, the_members, the_ends, the_dues = b.runs, b.members, b.ends, b.dues
-    S, R, C, P = b.S, b.R, b.C, b.P
     now = S[STEPS]
     if S[SNAPPED_AT] != S[DECISIONS]:
-        _snapshot(b, K)
-    if (not S[DECIDED] or S[DECIDED_AT] != S[DECISIONS]) and not _decide(b, K, A):
+        _snapshot(R, S, C, L, K)
+    if (not S[DECIDED] or S[DECIDED_AT] != S[DECISIONS]) and not _decide(R, S, C, L, K, A):
         return False
     if told:
         if pinned != NIL:
@@ -401,7 +386,7 @@ def _close(
     decodes = -1
     first_emission = True
     for place in range(S[MEMBERS_LISTED]):
-        r = np.int64(the_members[place])
+        r = np.int64(L[MEMBER_LIST, place])
         if R[r, MEMBER_AT] != now or R[r, STATE] != AT_RUNNING or not R[r, MEMBER_REACHES]:
             continue
         if first_emission:
@@ -417,7 +402,7 @@ def _close(
             return False
     if A[R_NO_STALL] and S[MEMBERS] > 0 and behind > 0:
         for place in range(S[RUNS]):
-            r = np.int64(the_runs[place])
+            r = np.int64(L[RUN_LIST, place])
             if R[r, MEMBER_AT] == now or R[r, ADMITTED_AT] == now or not R[r, DECODES]:
                 continue
             if R[r, COMPUTED] == NIL or R[r, COMPUTED] <= 0:
@@ -427,7 +412,7 @@ def _close(
             if decodes < 0:
                 decodes = 0
                 for other in range(S[MEMBERS_LISTED]):
-                    m = np.int64(the_members[other])
+                    m = np.int64(L[MEMBER_LIST, other])
                     if R[m, MEMBER_AT] == now and R[m, MEMBER_REACHES] and R[m, MEMBER_TOKENS] == 1:
                         decodes += 1
             if K[BUDGET] != NIL and decodes < K[BUDGET]:
@@ -439,18 +424,18 @@ def _close(
             if S[ADMITTED] >= due or S[NEXT_FITS] == 0:
                 C[R_REUSE] += 1
             elif S[NEXT_FITS] == -1:
-                P[R_REUSE] += 1
+                C[SKIPS + R_REUSE] += 1
             elif A[R_REUSE]:
                 return False
             left = S[ENDS] - due
             for place in range(left):
-                the_ends[place, 0] = the_ends[due + place, 0]
-                the_ends[place, 1] = the_ends[due + place, 1]
+                L[END_STEP, place] = L[END_STEP, due + place]
+                L[END_ID, place] = L[END_ID, due + place]
             S[ENDS] = left
             S[ENDS_OLD] = 0
     if told:
         if free == NIL or K[TOTAL] == NIL:
-            P[R_CONSERVATION] += 1
+            C[SKIPS + R_CONSERVATION] += 1
         else:
             C[R_CONSERVATION] += 1
             if A[R_CONSERVATION] and free + S[HELD] + S[PINNED] != K[TOTAL]:
@@ -459,7 +444,7 @@ def _close(
         S[LEAK_TOLD] = 0
     elif told and not S[LEAK_TOLD]:
         if free == NIL or K[TOTAL] == NIL or S[PINNED] != 0:
-            P[R_LEAK] += 1
+            C[SKIPS + R_LEAK] += 1
         else:
             C[R_LEAK] += 1
             if A[R_LEAK] and free != K[TOTAL]:
@@ -469,7 +454,7 @@ def _close(
         if next_lives and R[S[NEXT], STATE] != AT_RUNNING and R[S[NEXT], NEVER] == NEVER_YES:
             return False
         if S[RUNS] == 1 and S[MEMBERS] == 0 and K[TOTAL] != NIL and K[SIZE] != NIL:
-            r = np.int64(the_runs[0])
+            r = np.int64(L[RUN_LIST, 0])
             if _blocks_for(R[r, PROMPT] + R[r, OUTPUTS], K[SIZE]) > K[TOTAL]:
                 return False
         if S[NEXT] >= 0:
@@ -480,7 +465,7 @@ def _close(
             S[WAIT_COUNT] = 0
         else:
             if S[NEXT_FITS] == -1:
-                P[R_NEEDLESS] += 1
+                C[SKIPS + R_NEEDLESS] += 1
             else:
                 C[R_NEEDLESS] += 1
             if S[NEXT_FITS] != 1 or not next_lives:
@@ -497,8 +482,8 @@ def _close(
                 S[WAIT_FREE] = S[FIT_FREE]
     if A[R_USEFUL]:
         for place in range(S[DUES]):
-            cause = np.int64(the_dues[place, 0])
-            if the_dues[place, 1] == 0 and not the_dues[place, 2]:
+            cause = np.int64(L[DUE_CAUSE, place])
+            if L[DUE_GAVE, place] == 0 and not L[DUE_WAITS, place]:
                 return False
             served = R[cause, MEMBER_AT] == now or R[cause, PREEMPTED_AT] == now
             if not served and R[cause, STATE] != AT_ENDED:
@@ -507,7 +492,7 @@ def _close(
         S[EMPTY] = 0
         C[R_IDLE] += 1
     else:
-        work = _work(b, K)
+        work = _work(R, S, C, L, K)
         if work == 1:
             C[R_IDLE] += 1
             S[EMPTY] += 1
@@ -515,7 +500,7 @@ def _close(
                 return False
         else:
             if work == -1:
-                P[R_IDLE] += 1
+                C[SKIPS + R_IDLE] += 1
             S[EMPTY] = 0
     if S[MISSES] == 0 and S[MEMBERS] == S[RUNS]:
         C[R_STARVED] += S[MEMBERS]
@@ -524,7 +509,7 @@ def _close(
         S[MISSES] = 0
         if behind > 0:
             for place in range(S[RUNS]):
-                r = np.int64(the_runs[place])
+                r = np.int64(L[RUN_LIST, place])
                 if R[r, MEMBER_AT] == now:
                     continue
                 missed = R[r, MISSED] + 1 if R[r, MISSED_AT] == now - 1 else 1
@@ -554,54 +539,52 @@ def _close(
 
 
 @compiled
-def _count_position(b: Books, K: Array, computed: int, sign: int) -> None:
+def _count_position(R: Array, S: Array, C: Array, L: Array, K: Array, computed: int, sign: int) -> None:
     """The sum of ceil(c / b) over running requests, for traces without block counts."""
     if K[HAS_BLOCKS] or K[SIZE] == NIL:
         return
     if computed == NIL:
-        b.S[UNKNOWN_POSITIONS] += sign
+        S[UNKNOWN_POSITIONS] += sign
     else:
-        b.S[POSITIONS] += sign * _blocks_for(computed, K[SIZE])
+        S[POSITIONS] += sign * _blocks_for(computed, K[SIZE])
 
 
 @compiled
-def _leave_run(b: Books, r: int) -> None:
-    S, R = b.S, b.R
-    last = b.runs[S[RUNS] - 1]
+def _leave_run(R: Array, S: Array, C: Array, L: Array, r: int) -> None:
+    last = L[RUN_LIST, S[RUNS] - 1]
     place = R[r, PLACE_IN_RUN]
-    b.runs[place] = last
+    L[RUN_LIST, place] = last
     R[last, PLACE_IN_RUN] = place
     S[RUNS] -= 1
 
 
 @compiled
-def _leave_pre(b: Books, r: int) -> None:
-    the_pres = b.pres
-    S = b.S
+def _leave_pre(R: Array, S: Array, C: Array, L: Array, r: int) -> None:
     place = 0
-    while the_pres[place] != r:
+    while L[PRE_LIST, place] != r:
         place += 1
     for at in range(place, S[PRES] - 1):
-        the_pres[at] = the_pres[at + 1]
+        L[PRE_LIST, at] = L[PRE_LIST, at + 1]
     S[PRES] -= 1
 
 
 @compiled
-def _leave_slot(b: Books, r: int, free_from: int, pass_step: int) -> None:
-    slot = b.R[r, SLOT]
+def _leave_slot(
+    R: Array, S: Array, C: Array, L: Array, slots: Array, r: int, free_from: int, pass_step: int
+) -> None:
+    slot = R[r, SLOT]
     if slot == NIL:
         return
-    b.slots[slot, 1] = free_from
-    b.slots[slot, 2] = b.R[r, ID]
-    b.slots[slot, 3] = pass_step
-    if b.slots[slot, 0] == r:
-        b.slots[slot, 0] = -1
+    slots[slot, 1] = free_from
+    slots[slot, 2] = R[r, ID]
+    slots[slot, 3] = pass_step
+    if slots[slot, 0] == r:
+        slots[slot, 0] = -1
 
 
 @compiled
-def _take_back(b: Books, r: int) -> None:
+def _take_back(R: Array, S: Array, C: Array, L: Array, r: int) -> None:
     """Undo a membership of this step."""
-    S, R = b.S, b.R
     if R[r, MEMBER_AT] == S[STEPS]:
         R[r, MEMBER_AT] = -1
         S[MEMBERS] -= 1
@@ -610,11 +593,12 @@ def _take_back(b: Books, r: int) -> None:
 
 
 @compiled
-def _causality(b: Books, K: Array, A: Array, r: int, now: int, what: int) -> bool:
-    R = b.R
+def _causality(
+    R: Array, S: Array, C: Array, L: Array, K: Array, A: Array, r: int, now: int, what: int
+) -> bool:
     if now == NIL or not K[CLOCK] or R[r, LAST_NS] == NIL:
         return True
-    b.C[R_CAUSALITY] += 1
+    C[R_CAUSALITY] += 1
     if A[R_CAUSALITY] and now < R[r, LAST_NS]:
         return False
     R[r, LAST_NS] = max(now, R[r, LAST_NS])
@@ -623,42 +607,53 @@ def _causality(b: Books, K: Array, A: Array, r: int, now: int, what: int) -> boo
 
 
 @compiled
-def _join(b: Books, K: Array, A: Array, r: int, slot: int, cached: int, blocks: int) -> bool:
+def _join(
+    R: Array,
+    S: Array,
+    C: Array,
+    L: Array,
+    slots: Array,
+    K: Array,
+    A: Array,
+    r: int,
+    slot: int,
+    cached: int,
+    blocks: int,
+) -> bool:
     """An admit or a resume, its rules included."""
-    S, R, C, P = b.S, b.R, b.C, b.P
     known = R[r, PROMPT] + R[r, OUTPUTS]
     if slot == NIL:
-        P[R_SLOT_EXCLUSIVE] += 1
-        P[R_SLOT_RANGE] += 1
-        P[R_EARLY_REUSE] += 1
+        C[SKIPS + R_SLOT_EXCLUSIVE] += 1
+        C[SKIPS + R_SLOT_RANGE] += 1
+        C[SKIPS + R_EARLY_REUSE] += 1
     else:
-        if slot < 0 or slot >= b.slots.shape[0]:
+        if slot < 0 or slot >= slots.shape[0]:
             return False
         C[R_SLOT_EXCLUSIVE] += 1
         C[R_SLOT_RANGE] += 1
         C[R_EARLY_REUSE] += 1
-        if b.slots[slot, 0] >= 0:
+        if slots[slot, 0] >= 0:
             return False
         if A[R_SLOT_RANGE] and slot >= K[SEATS]:
             return False
-        if b.slots[slot, 1] != NIL:
-            if A[R_EARLY_REUSE] and S[STEP] < b.slots[slot, 1]:
+        if slots[slot, 1] != NIL:
+            if A[R_EARLY_REUSE] and S[STEP] < slots[slot, 1]:
                 return False
-            b.slots[slot, 1] = NIL
+            slots[slot, 1] = NIL
     if cached != NIL:
         C[R_POSITION] += 1
         if A[R_POSITION] and cached >= known:
             return False
     if A[R_FIT]:
-        most = _free_bounds(b, K)[1]
+        most = _free_bounds(R, S, C, L, K)[1]
         need = NIL
         if K[TEST] == NEED_STEP:
             if blocks != NIL and R[r, BLOCKS] != NIL:
                 need = max(0, blocks - R[r, BLOCKS])
         else:
-            need = _need_blocks(b, K, r, _budget_left(b, K))
+            need = _need_blocks(R, S, C, L, K, r, _budget_left(R, S, C, L, K))
         if need == NIL or most == NIL:
-            P[R_FIT] += 1
+            C[SKIPS + R_FIT] += 1
         else:
             C[R_FIT] += 1
             if need + (K[WATERMARK] if S[RUNS] > 0 else 0) > most:
@@ -673,15 +668,15 @@ def _join(b: Books, K: Array, A: Array, r: int, slot: int, cached: int, blocks: 
     if R[r, FIRST_ADMIT] == NIL:
         R[r, FIRST_ADMIT] = S[JOINS]
     S[JOINS] += 1
-    b.runs[S[RUNS]] = r
+    L[RUN_LIST, S[RUNS]] = r
     R[r, PLACE_IN_RUN] = S[RUNS]
     S[RUNS] += 1
-    _count_position(b, K, cached, 1)
+    _count_position(R, S, C, L, K, cached, 1)
     R[r, SLOT] = slot
     R[r, COMPUTED] = cached
     R[r, ADOPTS] = 1 if cached == NIL else 0
     if slot != NIL:
-        b.slots[slot, 0] = r
+        slots[slot, 0] = r
     if K[HAS_BLOCKS]:
         if blocks == NIL:
             return False
@@ -698,28 +693,40 @@ def _join(b: Books, K: Array, A: Array, r: int, slot: int, cached: int, blocks: 
         C[R_CAPACITY] += 1
         if A[R_CAPACITY] and S[RUNS] > K[SEATS]:
             return False
-    return _bound(b, K, A)
+    return _bound(R, S, C, L, K, A)
 
 
 @compiled
-def _bound(b: Books, K: Array, A: Array) -> bool:
+def _bound(R: Array, S: Array, C: Array, L: Array, K: Array, A: Array) -> bool:
     if not A[R_BOUND]:
         return True
-    b.C[R_BOUND] += 1
-    return (b.S[HELD] if K[HAS_BLOCKS] else b.S[POSITIONS]) <= K[TOTAL]
+    C[R_BOUND] += 1
+    return (S[HELD] if K[HAS_BLOCKS] else S[POSITIONS]) <= K[TOTAL]
 
 
 @compiled
-def _end(b: Books, K: Array, A: Array, r: int, outputs: int, reason: int, blocks: int, kind: int) -> bool:
+def _end(
+    R: Array,
+    S: Array,
+    C: Array,
+    L: Array,
+    slots: Array,
+    K: Array,
+    A: Array,
+    r: int,
+    outputs: int,
+    reason: int,
+    blocks: int,
+    kind: int,
+) -> bool:
     """A finish, abort or reject, its rules included. `blocks` is what the row says is still held."""
-    S, R, C, P = b.S, b.R, b.C, b.P
     if blocks != NIL and blocks != 0:
         return False
     runs = R[r, STATE] == AT_RUNNING
     if kind != K_REJECT:
         limit, counted = R[r, MAX_TOKENS], R[r, OUTPUTS]
         if outputs == NIL and limit == NIL:
-            P[R_OUTPUT_COUNT] += 1
+            C[SKIPS + R_OUTPUT_COUNT] += 1
         else:
             C[R_OUTPUT_COUNT] += 1
             if A[R_OUTPUT_COUNT]:
@@ -740,31 +747,31 @@ def _end(b: Books, K: Array, A: Array, r: int, outputs: int, reason: int, blocks
             if R[r, NEVER] != NEVER_YES:
                 S[FAILED_ABLE] += 1
         if runs:
-            if S[ENDS] >= b.ends.shape[0]:
+            if S[ENDS] >= L.shape[1]:
                 return False
-            b.ends[S[ENDS], 0] = S[STEP]
-            b.ends[S[ENDS], 1] = R[r, ID]
+            L[END_STEP, S[ENDS]] = S[STEP]
+            L[END_ID, S[ENDS]] = R[r, ID]
             S[ENDS] += 1
     C[R_RELEASE] += 1
     # -- in effect
     if runs:
-        _leave_slot(b, r, S[STEP] + (1 if kind == K_FINISH else 0), S[STEP])
+        _leave_slot(R, S, C, L, slots, r, S[STEP] + (1 if kind == K_FINISH else 0), S[STEP])
         if kind == K_ABORT:
-            _take_back(b, r)
+            _take_back(R, S, C, L, r)
         else:
             S[LATE_SEATS] += 1
             if R[r, MEMBER_AT] == S[STEPS]:
                 S[MEMBERS_RUN] -= 1
-        _leave_run(b, r)
-        _count_position(b, K, R[r, COMPUTED], -1)
+        _leave_run(R, S, C, L, r)
+        _count_position(R, S, C, L, K, R[r, COMPUTED], -1)
     elif R[r, STATE] == AT_PREEMPTED:
-        _leave_pre(b, r)
+        _leave_pre(R, S, C, L, r)
     else:
         S[WAITS] -= 1
     if R[r, BLOCKS] != NIL:
         S[HELD] -= R[r, BLOCKS]
     R[r, STATE] = AT_ENDED
-    b.ended[S[ENDED]] = r
+    L[ENDED_LIST, S[ENDED]] = r
     S[ENDED] += 1
     S[LIVE] -= 1
     if kind == K_REJECT:
@@ -773,69 +780,64 @@ def _end(b: Books, K: Array, A: Array, r: int, outputs: int, reason: int, blocks
 
 
 @compiled
-def _need_now(b: Books, K: Array, r: int) -> int:
+def _need_now(R: Array, S: Array, C: Array, L: Array, K: Array, r: int) -> int:
     """The most blocks that a running request can still ask for in this step (preemption/cause)."""
-    S, R = b.S, b.R
     if R[r, COMPUTED] == NIL or R[r, BLOCKS] == NIL:
         return NIL
     if R[r, MEMBER_AT] == S[STEPS]:
         return 0
-    budget = _budget_left(b, K)
+    budget = _budget_left(R, S, C, L, K)
     left = max(1, R[r, PROMPT] + R[r, OUTPUTS] - R[r, COMPUTED])
     tokens = left if budget == NIL else min(left, max(1, budget))
     return _blocks_for(R[r, COMPUTED] + tokens + K[LOOKAHEAD], K[SIZE]) - R[r, BLOCKS]
 
 
 @compiled
-def _right_cause(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
+def _right_cause(R: Array, S: Array, C: Array, L: Array, K: Array, r: int, named: bool, cause: int) -> bool:
     """preemption/cause: its beneficiary needs more than is free."""
-    the_runs = b.runs
-    S, R = b.S, b.R
-    least = _free_bounds(b, K)[0]
+    least = _free_bounds(R, S, C, L, K)[0]
     if least == NIL:
-        b.P[R_CAUSE] += 1
+        C[SKIPS + R_CAUSE] += 1
         return True
     known = named and cause >= 0
     most = NIL
     if known:
         if R[cause, STATE] != AT_RUNNING:
             return False
-        most = _need_now(b, K, cause)
+        most = _need_now(R, S, C, L, K, cause)
         if most == NIL:
-            b.P[R_CAUSE] += 1
+            C[SKIPS + R_CAUSE] += 1
             return True
     else:
         for place in range(S[RUNS]):
-            other = np.int64(the_runs[place])
+            other = np.int64(L[RUN_LIST, place])
             if other != r and R[other, MEMBER_AT] == S[STEPS]:
                 continue
-            need = _need_now(b, K, other)
+            need = _need_now(R, S, C, L, K, other)
             if need == NIL:
-                b.P[R_CAUSE] += 1
+                C[SKIPS + R_CAUSE] += 1
                 return True
             most = max(most, need)
-    b.C[R_CAUSE] += 1
+    C[R_CAUSE] += 1
     return most + K[HEADROOM] > least
 
 
 @compiled
-def _right_victim(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
+def _right_victim(R: Array, S: Array, C: Array, L: Array, K: Array, r: int, named: bool, cause: int) -> bool:
     """preemption/victim: the policy's victim."""
-    the_runs = b.runs
-    S, R = b.S, b.R
     if K[VICTIM] == V_SELF:
         if not named:
-            b.P[R_VICTIM] += 1
+            C[SKIPS + R_VICTIM] += 1
             return True
-        b.C[R_VICTIM] += 1
+        C[R_VICTIM] += 1
         return cause == r
-    b.C[R_VICTIM] += 1
+    C[R_VICTIM] += 1
     if K[VICTIM] == V_NEWEST_DENIED:
         if S[RUNS] == 1 and S[WAITS] > 0 and S[PRES] == 0:
             return True
         return R[r, MEMBER_AT] != S[STEPS]
     for place in range(S[RUNS]):
-        other = np.int64(the_runs[place])
+        other = np.int64(L[RUN_LIST, place])
         if K[VICTIM] == V_LATEST_ADMITTED and R[other, JOINED] > R[r, JOINED]:
             return False
         if K[VICTIM] == V_LATEST_ARRIVED and R[other, NUMBER] > R[r, NUMBER]:
@@ -846,16 +848,28 @@ def _right_victim(b: Books, K: Array, r: int, named: bool, cause: int) -> bool:
 
 
 @compiled
-def _preempt(b: Books, K: Array, A: Array, r: int, named: bool, cause_id: int, blocks: int) -> bool:
-    S, R, C, P = b.S, b.R, b.C, b.P
+def _preempt(
+    R: Array,
+    S: Array,
+    C: Array,
+    L: Array,
+    slots: Array,
+    T: Array,
+    K: Array,
+    A: Array,
+    r: int,
+    named: bool,
+    cause_id: int,
+    blocks: int,
+) -> bool:
     if A[R_FORBIDDEN] or (blocks != NIL and blocks != 0):
         return False
-    cause = find(b.keys, b.values, cause_id) if named else -1
+    cause = find(T, cause_id) if named else -1
     if named and (cause < 0 or R[cause, STATE] == AT_ENDED):
         return False
-    if A[R_CAUSE] and not _right_cause(b, K, r, named, cause):
+    if A[R_CAUSE] and not _right_cause(R, S, C, L, K, r, named, cause):
         return False
-    if A[R_VICTIM] and not _right_victim(b, K, r, named, cause):
+    if A[R_VICTIM] and not _right_victim(R, S, C, L, K, r, named, cause):
         return False
     C[R_NO_ADMISSION] += 1
     if A[R_NO_ADMISSION] and S[ADMITTED] > 0:
@@ -872,16 +886,16 @@ def _preempt(b: Books, K: Array, A: Array, r: int, named: bool, cause_id: int, b
     R[r, LEAST] = R[r, OUTPUTS]
     held = R[r, BLOCKS]
     # -- in effect
-    _take_back(b, r)
-    _leave_slot(b, r, S[STEP], S[STEP])
-    _leave_run(b, r)
-    _count_position(b, K, R[r, COMPUTED], -1)
+    _take_back(R, S, C, L, r)
+    _leave_slot(R, S, C, L, slots, r, S[STEP], S[STEP])
+    _leave_run(R, S, C, L, r)
+    _count_position(R, S, C, L, K, R[r, COMPUTED], -1)
     R[r, COMPUTED] = 0
     R[r, ADOPTS] = 0
     R[r, SLOT] = NIL
     R[r, PREEMPTIONS] += 1
     R[r, STATE] = AT_PREEMPTED
-    b.pres[S[PRES]] = r
+    L[PRE_LIST, S[PRES]] = r
     S[PRES] += 1
     if held != NIL:
         S[HELD] -= held
@@ -894,33 +908,33 @@ def _preempt(b: Books, K: Array, A: Array, r: int, named: bool, cause_id: int, b
     R[r, KEPT] = 1
     C[R_RELEASE] += 1
     if not named:
-        P[R_USEFUL] += 1
+        C[SKIPS + R_USEFUL] += 1
         return True
     C[R_USEFUL] += 1
     if cause == r:
         return True
     C[R_LIVELOCK] += 1
-    if S[DUES] >= b.dues.shape[0] or S[EDGES] >= b.edges.shape[0]:
+    if S[DUES] >= L.shape[1] or S[EDGES] >= L.shape[1]:
         return False
-    b.dues[S[DUES], 0] = cause
-    b.dues[S[DUES], 1] = -1 if not K[HAS_BLOCKS] else (1 if held > 0 else 0)
-    b.dues[S[DUES], 2] = R[cause, STATE] != AT_RUNNING
+    L[DUE_CAUSE, S[DUES]] = cause
+    L[DUE_GAVE, S[DUES]] = -1 if not K[HAS_BLOCKS] else (1 if held > 0 else 0)
+    L[DUE_WAITS, S[DUES]] = R[cause, STATE] != AT_RUNNING
     S[DUES] += 1
     if S[EDGES] == 0:
         S[EDGES_SINCE] = S[STEPS]
-    b.edges[S[EDGES], 0] = cause_id
-    b.edges[S[EDGES], 1] = R[r, ID]
+    L[EDGE_CAUSE, S[EDGES]] = cause_id
+    L[EDGE_VICTIM, S[EDGES]] = R[r, ID]
     S[EDGES] += 1
     return not (A[R_LIVELOCK] and S[STEPS] - S[EDGES_SINCE] >= K[LIVELOCK_K])
 
 
 @compiled
-def _arrive(b: Books, K: Array, key: int, prompt: int, most: int, now: int) -> None:
+def _arrive(
+    R: Array, S: Array, C: Array, L: Array, T: Array, K: Array, key: int, prompt: int, most: int, now: int
+) -> None:
     """Enter a request into the books. There is room for it."""
-    the_waits, the_wait_numbers, the_free = b.waits, b.wait_numbers, b.free
-    S, R = b.S, b.R
     S[FREE] -= 1
-    r = np.int64(the_free[S[FREE]])
+    r = np.int64(L[FREE_LIST, S[FREE]])
     for column in range(R.shape[1]):
         R[r, column] = NIL
     R[r, ID] = key
@@ -962,53 +976,67 @@ def _arrive(b: Books, K: Array, key: int, prompt: int, most: int, now: int) -> N
     S[ARRIVALS] += 1
     S[LIVE] += 1
     S[WAITS] += 1
-    insert(b.keys, b.values, key, r)
-    at = S[W_TAIL] % the_waits.size
-    the_waits[at] = r
-    the_wait_numbers[at] = R[r, NUMBER]
+    insert(T, key, r)
+    at = S[W_TAIL] % L.shape[1]
+    L[WAIT_LIST, at] = r
+    L[WAIT_NUMBERS, at] = R[r, NUMBER]
     S[W_TAIL] += 1
 
 
 @compiled
-def _room(b: Books) -> bool:
+def _room(R: Array, S: Array, C: Array, L: Array) -> bool:
     """Is there room for one more request? The line is packed where it is full of those that left it."""
-    the_waits, the_wait_numbers = b.waits, b.wait_numbers
-    S, R = b.S, b.R
     if S[FREE] == 0:
         return False
-    size = the_waits.size
+    size = L.shape[1]
     if S[W_TAIL] - S[W_HEAD] >= size:
         kept = S[W_HEAD]
         for at in range(S[W_HEAD], S[W_TAIL]):
             place = at % size
-            r = the_waits[place]
-            if R[r, NUMBER] == the_wait_numbers[place] and R[r, STATE] == AT_WAITING:
-                the_waits[kept % size] = r
-                the_wait_numbers[kept % size] = the_wait_numbers[place]
+            r = L[WAIT_LIST, place]
+            if R[r, NUMBER] == L[WAIT_NUMBERS, place] and R[r, STATE] == AT_WAITING:
+                L[WAIT_LIST, kept % size] = r
+                L[WAIT_NUMBERS, kept % size] = L[WAIT_NUMBERS, place]
                 kept += 1
         S[W_TAIL] = kept
     return S[W_TAIL] - S[W_HEAD] < size
 
 
 @compiled
-def _row(b: Books, K: Array, A: Array, rows: Rows, i: int, kind: int, key: int, now: int) -> bool:
-    """One row of any kind but `schedule` and `step`. False where it is in doubt."""
-    the_pres = b.pres
-    S, R, C, P = b.S, b.R, b.C, b.P
-    narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
+def _row(
+    R: Array,
+    S: Array,
+    C: Array,
+    L: Array,
+    slots: Array,
+    T: Array,
+    K: Array,
+    A: Array,
+    kind: int,
+    key: int,
+    now: int,
+    reason: int,
+    one: int,
+    two: int,
+    blocks: int,
+    cause: int,
+) -> bool:
+    """One row of any kind but `schedule` and `step`. False where it is in doubt.
+
+    `one` and `two` are prompt and max tokens of an arrival, slot and cached of an admit or resume, and
+    `one` the output tokens of an end.
+    """
     S[SUBJECTS] += 1
     S[SEEN] |= 1 << kind
-    r = find(b.keys, b.values, key)
+    r = find(T, key)
     if kind == K_ARRIVE:
-        prompt = _narrow(narrow[N_PROMPT], masks[N_PROMPT], bits[N_PROMPT], i)
-        if r >= 0 or prompt == NIL:
+        if r >= 0 or one == NIL:
             return False
-        _arrive(b, K, key, prompt, _narrow(narrow[N_MAX], masks[N_MAX], bits[N_MAX], i), now)
+        _arrive(R, S, C, L, T, K, key, one, two, now)
         return True
     if r < 0:
         return False
     state = R[r, STATE]
-    blocks = _narrow(narrow[N_BLOCKS], masks[N_BLOCKS], bits[N_BLOCKS], i)
     if kind == K_ADMIT:
         if state != AT_WAITING:
             return False
@@ -1016,77 +1044,67 @@ def _row(b: Books, K: Array, A: Array, rows: Rows, i: int, kind: int, key: int, 
             C[R_ORDER] += 1
             C[R_HEAD_OF_LINE] += 1
             C[R_OVERTAKING] += 1
-            if (A[R_ORDER] or A[R_HEAD_OF_LINE] or A[R_OVERTAKING]) and _head(b) != r:
+            if (A[R_ORDER] or A[R_HEAD_OF_LINE] or A[R_OVERTAKING]) and _head(R, S, C, L) != r:
                 return False
         else:
-            P[R_ORDER] += 1
+            C[SKIPS + R_ORDER] += 1
         C[R_RESUME_FIRST] += 1
         if A[R_RESUME_FIRST] and S[PRES] > 0:
             return False
-        if not _causality(b, K, A, r, now, 1):
+        if not _causality(R, S, C, L, K, A, r, now, 1):
             return False
         S[WAITS] -= 1
-        slot = _narrow(narrow[N_SLOT], masks[N_SLOT], bits[N_SLOT], i)
-        cached = _narrow(narrow[N_CACHED], masks[N_CACHED], bits[N_CACHED], i)
-        return _join(b, K, A, r, slot, cached, blocks)
+        return _join(R, S, C, L, slots, K, A, r, one, two, blocks)
     if kind == K_RESUME:
         if state != AT_PREEMPTED:
             return False
         C[R_RESUME_FIRST] += 1
         if A[R_RESUME_FIRST]:
             for place in range(S[PRES]):
-                if R[the_pres[place], FIRST_ADMIT] < R[r, FIRST_ADMIT]:
+                if R[L[PRE_LIST, place], FIRST_ADMIT] < R[r, FIRST_ADMIT]:
                     return False
-        slot = _narrow(narrow[N_SLOT], masks[N_SLOT], bits[N_SLOT], i)
-        cached = _narrow(narrow[N_CACHED], masks[N_CACHED], bits[N_CACHED], i)
-        if cached != NIL and R[r, KEPT]:
+        if two != NIL and R[r, KEPT]:
             R[r, KEPT] = 0
             C[R_SWAP] += 1
-            if A[R_SWAP] and cached > 0 and K[NO_PREFIX]:
+            if A[R_SWAP] and two > 0 and K[NO_PREFIX]:
                 return False
-        _leave_pre(b, r)
-        return _join(b, K, A, r, slot, cached, blocks)
-    reason = W_NONE
-    if rows.reason.size > 0 and _valid(rows.reason_mask, bits[REASON_BIT], i):
-        reason = np.int64(rows.reason_of[rows.reason[i]])
+        _leave_pre(R, S, C, L, r)
+        return _join(R, S, C, L, slots, K, A, r, one, two, blocks)
     if kind == K_PREEMPT:
         if state != AT_RUNNING:
             return False
         if not (reason == W_RECOMPUTE or (reason == W_NONE and K[RECOMPUTES])):
             return False
-        cause = _wide(rows.wide[W_CAUSE], rows.wide_masks[W_CAUSE], bits[CAUSE_BIT], i)
-        return _preempt(b, K, A, r, cause != NIL, cause, blocks)
+        return _preempt(R, S, C, L, slots, T, K, A, r, cause != NIL, cause, blocks)
     if state == AT_ENDED:
         return False
-    outputs = _narrow(narrow[N_OUTPUTS], masks[N_OUTPUTS], bits[N_OUTPUTS], i)
     if kind == K_REJECT:
-        if state != AT_WAITING or not _causality(b, K, A, r, now, 2):
+        if state != AT_WAITING or not _causality(R, S, C, L, K, A, r, now, 2):
             return False
         if reason == W_TOO_LONG and A[R_NEVER_FIT] and R[r, MAX_TOKENS] != NIL and K[LONGEST] != NIL:
             if R[r, PROMPT] + R[r, MAX_TOKENS] <= K[LONGEST]:
                 return False
-        return _end(b, K, A, r, NIL, reason, blocks, kind)
+        return _end(R, S, C, L, slots, K, A, r, NIL, reason, blocks, kind)
     if S[DECISIONS] > 0 and S[SNAPPED_AT] != S[DECISIONS]:
-        _snapshot(b, K)
+        _snapshot(R, S, C, L, K)
     if kind == K_FINISH:
         if S[DECISIONS] > 0 and not S[DECIDED]:
-            if not _decide(b, K, A):
+            if not _decide(R, S, C, L, K, A):
                 return False
         elif S[SNAPPED_AT] < 0:
-            _snapshot(b, K)
+            _snapshot(R, S, C, L, K)
         if state != AT_RUNNING:
             return False
         if R[r, MEMBER_AT] == S[STEPS] and R[r, MEMBER_REACHES]:
-            _emit(b, r)
-    if not _causality(b, K, A, r, now, 2):
+            _emit(R, S, C, L, r)
+    if not _causality(R, S, C, L, K, A, r, now, 2):
         return False
-    return _end(b, K, A, r, outputs, reason, blocks, kind)
+    return _end(R, S, C, L, slots, K, A, r, one, reason, blocks, kind)
 
 
 @compiled
-def _scheduled(b: Books, rows: int) -> None:
+def _scheduled(R: Array, S: Array, C: Array, L: Array, rows: int) -> None:
     """One instance of each of these for each row that was scheduled."""
-    S, C = b.S, b.C
     if rows == 0:
         return
     S[SEEN] |= 1 << K_SCHEDULE
@@ -1103,21 +1121,24 @@ def _scheduled(b: Books, rows: int) -> None:
 
 
 @compiled
-def _adopts(b: Books, K: Array, A: Array, r: int, start: int, known: int) -> bool:
+def _adopts(
+    R: Array, S: Array, C: Array, L: Array, K: Array, A: Array, r: int, start: int, known: int
+) -> bool:
     """tokens/position and preemption/swap of a first pass after a join that did not say what is cached."""
     if start < 0 or start >= known:
         return False
-    if b.R[r, KEPT]:
-        b.R[r, KEPT] = 0
-        b.C[R_SWAP] += 1
+    if R[r, KEPT]:
+        R[r, KEPT] = 0
+        C[R_SWAP] += 1
         return not (A[R_SWAP] and start > 0 and K[NO_PREFIX])
     return True
 
 
 @compiled
-def _wasted(b: Books, K: Array, r: int, before: int, after: int, end: int, known: int) -> bool:
+def _wasted(
+    R: Array, S: Array, C: Array, L: Array, K: Array, r: int, before: int, after: int, end: int, known: int
+) -> bool:
     """memory/waste: more blocks than the pass, the lookahead or the reservation needs."""
-    R = b.R
     need = _blocks_for(end + K[LOOKAHEAD], K[SIZE])
     if after <= need or (K[RESERVE] == NEED_FULL and R[r, MAX_TOKENS] == NIL):
         return False
@@ -1127,23 +1148,6 @@ def _wasted(b: Books, K: Array, r: int, before: int, after: int, end: int, known
     elif K[RESERVE] == NEED_FULL:
         reserved = _blocks_for(R[r, PROMPT] + R[r, MAX_TOKENS], K[SIZE])
     return after > max(need, reserved, before)
-
-
-@compiled
-def _step(b: Books, K: Array, A: Array, rows: Rows, i: int) -> bool:
-    """A step row."""
-    narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
-    b.S[SEEN] |= 1 << K_STEP
-    return _close(
-        b,
-        K,
-        A,
-        True,
-        _narrow(narrow[N_FREE], masks[N_FREE], bits[N_FREE], i),
-        _narrow(narrow[N_WAITING], masks[N_WAITING], bits[N_WAITING], i),
-        _narrow(narrow[N_RUNNING], masks[N_RUNNING], bits[N_RUNNING], i),
-        _narrow(narrow[N_PINNED], masks[N_PINNED], bits[N_PINNED], i),
-    )
 
 
 @compiled
@@ -1172,9 +1176,9 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
     """
     # Nearly all rows are `schedule`. They are judged in this loop, on names of its own: to take an array
     # out of the books costs more than all that is done with it here.
-    R, S, keys, values, members = b.R, b.S, b.keys, b.values, b.members
+    R, S, C, L, T, slots = b.R, b.S, b.C, b.L, b.T, b.slots
     steps, kinds, kind_of = rows.step, rows.kind, rows.kind_of
-    bits = rows.bits
+    narrow, masks, bits = rows.narrow, rows.narrow_masks, rows.bits
     requests, request_mask, request_bit = rows.wide[W_REQUEST], rows.wide_masks[W_REQUEST], bits[REQUEST_BIT]
     times, time_mask, time_bit = rows.wide[W_TIME], rows.wide_masks[W_TIME], bits[TIME_BIT]
     starts, start_mask, start_bit = rows.narrow[N_START], rows.narrow_masks[N_START], bits[N_START]
@@ -1189,7 +1193,7 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
     some_times, some_starts, some_counts = time_mask.size > 0, start_mask.size > 0, count_mask.size > 0
     some_blocks, some_drafts = block_mask.size > 0, drafts.size > 0
     lacking = nameless or starts.size == 0 or counts.size == 0 or (has_blocks and blocks.size == 0)
-    mask_of_table = keys.size - 1
+    mask_of_table = T.shape[1] - 1
     opened, current, ordinal = S[OPEN], S[STEP], S[STEPS]
     # What the rows of one run of `schedule` rows change is kept in names, and settled behind them.
     scheduled, run, tokens_run = 0, 0, 0
@@ -1236,18 +1240,18 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
                 return _doubt(S, i)
             r = np.int64(-1)
             if guess < guesses:
-                r = np.int64(members[guess])
+                r = L[MEMBER_LIST, guess]
                 guess += 1
                 if R[r, ID] != key and guess < guesses:
-                    r = np.int64(members[guess])
+                    r = L[MEMBER_LIST, guess]
                     guess += 1
                 if R[r, ID] != key or R[r, STATE] != AT_RUNNING:
                     r = np.int64(-1)
             if r < 0:
                 at = np.int64((np.uint64(key) * _MIX) >> _SHIFT) & mask_of_table
-                while values[at] >= 0 and keys[at] != key:
+                while T[1, at] >= 0 and T[0, at] != key:
                     at = (at + 1) & mask_of_table
-                r = np.int64(values[at])
+                r = T[1, at]
                 if r < 0 or R[r, STATE] != AT_RUNNING:
                     return _doubt(S, i)
             # batch/membership; twice also after a preempt and a resume in one step, which is rare
@@ -1256,7 +1260,7 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
             computed, known = R[r, COMPUTED], R[r, PROMPT] + R[r, OUTPUTS]
             end = start + tokens
             if computed == NIL:
-                if not _adopts(b, K, A, r, start, known):
+                if not _adopts(R, S, C, L, K, A, r, start, known):
                     return _doubt(S, i)
             elif start != computed:  # tokens/position
                 return _doubt(S, i)
@@ -1269,7 +1273,7 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
                 if R[r, BEFORE] != NIL:
                     before = R[r, BEFORE]
                     R[r, BEFORE] = NIL
-                if wastes and after > before and _wasted(b, K, r, before, after, end, known):
+                if wastes and after > before and _wasted(R, S, C, L, K, r, before, after, end, known):
                     return _doubt(S, i)
                 if covers and after * size < end:
                     return _doubt(S, i)
@@ -1278,8 +1282,8 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
                 if bounds and held > total:
                     return _doubt(S, i)
             else:
-                _count_position(b, K, computed, -1)
-                _count_position(b, K, end, 1)
+                _count_position(R, S, C, L, K, computed, -1)
+                _count_position(R, S, C, L, K, end, 1)
                 R[r, BLOCKS] = NIL
                 R[r, BEFORE] = NIL
                 if bounds and S[POSITIONS] > total:
@@ -1291,7 +1295,7 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
             R[r, MEMBER_REACHES] = end == known
             if listed >= guess:
                 guesses = 0  # what was still to be tried is overwritten now
-            members[listed] = r
+            L[MEMBER_LIST, listed] = r
             listed += 1
             tokens_run += tokens
             run += 1
@@ -1302,18 +1306,18 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
             run, tokens_run = 0, 0
         S[LAST_CLOCK] = clock_now
         S[STOPPED] = i
-        if kind == K_ARRIVE and not _room(b):
-            _scheduled(b, scheduled)
+        if kind == K_ARRIVE and not _room(R, S, C, L):
+            _scheduled(R, S, C, L, scheduled)
             return FULL
         if not opened or step != current:
             if not opened:
                 S[BOUNDARY] = row + i
                 if current != NIL and step <= current:
                     return DOUBT
-            elif step < current or not _close(b, K, A, False, NIL, NIL, NIL, NIL):
+            elif step < current or not _close(R, S, C, L, K, A, False, NIL, NIL, NIL, NIL):
                 return DOUBT
             guess, guesses = 0, listed
-            if not _turn(b, K, A, step):
+            if not _turn(R, S, C, L, T, K, A, step):
                 return DOUBT
             opened, current, ordinal, listed = 1, step, S[STEPS], 0
         if kind == K_SURPRISE:
@@ -1330,18 +1334,47 @@ def judge(b: Books, K: Array, A: Array, rows: Rows, first: int, last: int, row: 
             clock_now = now
             S[LAST_CLOCK] = now
         if kind == K_STEP:
-            if not _step(b, K, A, rows, i):
+            S[SEEN] |= 1 << K_STEP
+            told = _close(
+                R,
+                S,
+                C,
+                L,
+                K,
+                A,
+                True,
+                _narrow(narrow[N_FREE], masks[N_FREE], bits[N_FREE], i),
+                _narrow(narrow[N_WAITING], masks[N_WAITING], bits[N_WAITING], i),
+                _narrow(narrow[N_RUNNING], masks[N_RUNNING], bits[N_RUNNING], i),
+                _narrow(narrow[N_PINNED], masks[N_PINNED], bits[N_PINNED], i),
+            )
+            if not told:
                 return DOUBT
             opened = 0
             continue
         if nameless or not _valid(request_mask, request_bit, i):
             return DOUBT
-        if not _row(b, K, A, rows, i, kind, requests[i], now):
+        reason, one, two, cause = W_NONE, NIL, NIL, NIL
+        held_after = _narrow(blocks, block_mask, block_bit, i)
+        if kind == K_ARRIVE:
+            one = _narrow(narrow[N_PROMPT], masks[N_PROMPT], bits[N_PROMPT], i)
+            two = _narrow(narrow[N_MAX], masks[N_MAX], bits[N_MAX], i)
+        elif kind == K_ADMIT or kind == K_RESUME:
+            one = _narrow(narrow[N_SLOT], masks[N_SLOT], bits[N_SLOT], i)
+            two = _narrow(narrow[N_CACHED], masks[N_CACHED], bits[N_CACHED], i)
+        else:
+            one = _narrow(narrow[N_OUTPUTS], masks[N_OUTPUTS], bits[N_OUTPUTS], i)
+            if rows.reason.size > 0 and _valid(rows.reason_mask, bits[REASON_BIT], i):
+                reason = rows.reason_of[rows.reason[i]]
+            if kind == K_PREEMPT:
+                cause = _wide(rows.wide[W_CAUSE], rows.wide_masks[W_CAUSE], bits[CAUSE_BIT], i)
+        key = requests[i]
+        if not _row(R, S, C, L, slots, T, K, A, kind, key, now, reason, one, two, held_after, cause):
             return DOUBT
         held = S[HELD]
     if run > 0:
         _settle(S, run, tokens_run, held, listed)
     S[LAST_CLOCK] = clock_now
-    _scheduled(b, scheduled + run)
+    _scheduled(R, S, C, L, scheduled + run)
     S[STOPPED] = last
     return DONE

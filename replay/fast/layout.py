@@ -218,7 +218,7 @@ VICTIMS: Final = {
     "newest-denied": V_NEWEST_DENIED,
 }
 
-# -- rules: entries of A (judged here), C (instances judged) and P (instances that a null kept out) ---
+# -- rules: entries of A (judged here) and of C (instances judged, then those that a null kept out) ----
 R_UNKNOWN: Final = 0
 R_TRANSITION: Final = 1
 R_DUPLICATE: Final = 2
@@ -318,6 +318,25 @@ RULES: Final = {
 }
 """Every rule that the kernel judges, and its place."""
 A_WIDTH: Final = 47
+SKIPS: Final = A_WIDTH
+"""Where in C the instances that a null kept out begin, in the same order."""
+
+# -- lists: rows of L, each with one entry a live request at most --------------------------------------
+FREE_LIST: Final = 0
+RUN_LIST: Final = 1
+PRE_LIST: Final = 2
+MEMBER_LIST: Final = 3
+ENDED_LIST: Final = 4
+WAIT_LIST: Final = 5
+WAIT_NUMBERS: Final = 6
+END_STEP: Final = 7
+END_ID: Final = 8
+DUE_CAUSE: Final = 9
+DUE_GAVE: Final = 10
+DUE_WAITS: Final = 11
+EDGE_CAUSE: Final = 12
+EDGE_VICTIM: Final = 13
+L_WIDTH: Final = 14
 
 # -- narrow columns: entries of `Rows.narrow`, in this order -------------------------------------------
 NARROW: Final = (

@@ -317,10 +317,10 @@ class _Course:
         if books is None:
             return set()
         keys = {int(books.R[place, layout.ID]) for place in shelf.rows_of(books)}
-        keys |= set(books.R[books.ended[: books.S[layout.ENDED]], layout.ID].tolist())
+        keys |= set(books.R[books.L[layout.ENDED_LIST, : books.S[layout.ENDED]], layout.ID].tolist())
         keys |= set(books.slots[books.slots[:, 1] != layout.NIL, 2].tolist())
-        keys |= set(books.ends[: books.S[layout.ENDS], 1].tolist())
-        return keys | set(books.edges[: books.S[layout.EDGES]].ravel().tolist())
+        keys |= set(books.L[layout.END_ID, : books.S[layout.ENDS]].tolist())
+        return keys | set(books.L[layout.EDGE_CAUSE :, : books.S[layout.EDGES]].ravel().tolist())
 
     def _finder(self, before: int) -> Callable[[RequestId], End | None]:
         trace = self._session.trace
