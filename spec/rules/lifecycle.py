@@ -1,7 +1,7 @@
 """Rules of a request's life: each event legal from its state, each arrival ended exactly once."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from batchspec.spec.actions import legal_from, within_overlap
 from batchspec.spec.events import Event, RequestId
@@ -45,10 +45,13 @@ class UnknownRequest(GuardRule):
 
 
 class LegalTransition(GuardRule):
-    """Each event is legal from the request's state."""
+    """Each event is legal from the request's state, or the pass's."""
 
     id = "lifecycle/legal-transition"
-    sentence = "Each event is legal from the state that the request is in."
+    sentence = (
+        "Each event is legal from the state that the request is in; a pass is dispatched once before it "
+        "completes, and completes once."
+    )
     source = TRACE_FORMAT + ", column `legal from`"
 
     def illegal(self, event: Event, where: str) -> None:
@@ -61,6 +64,26 @@ class LegalTransition(GuardRule):
             event.subject,
             expected=f"{event.event} only of a request that is {legal}",
             observed=f"{event.request} is {where}",
+        )
+
+    def before_dispatch(self, event: Event, record: Request | None) -> None:
+        """A pass starts that is under way already?"""
+        state = self.state
+        if event.pass_step in state.in_flight and "complete" in state.kinds and "pass" in state.columns:
+            self._twice(event, "its complete first", "under way")
+
+    def before_complete(self, event: Event, record: Request | None) -> None:
+        """A pass ends that is not under way? Passes from before the trace's beginning are not known."""
+        state = self.state
+        told = "dispatch" in state.kinds and "pass" in state.columns and not state.began_running
+        if told and event.pass_step not in state.in_flight:
+            self._twice(event, "its dispatch first", "not under way")
+
+    def _twice(self, event: Event, expected: str, where: str) -> None:
+        self.flag(
+            f"{event.event} of pass {event.pass_step} while it is {where}",
+            expected=expected,
+            observed=f"pass {event.pass_step} is {where}",
         )
 
 
@@ -88,9 +111,28 @@ class AfterEnd(GuardRule):
     id = "lifecycle/after-end"
     sentence = (
         "After its finish, abort or reject nothing happens to a request, but for release, give, transfers, "
-        "delivery, and memberships that the overlap allows."
+        "one delivery, and memberships that the overlap allows."
     )
     source = TRACE_FORMAT + "; vLLM issue 10890 (steps left over after an early stop)"
+
+    def __init__(self, *args: Any) -> None:
+        """Nothing was delivered."""
+        super().__init__(*args)
+        self._delivered: dict[RequestId, int] = {}
+
+    def before_deliver(self, event: Event, record: Request | None) -> None:
+        """The response of an incarnation leaves once."""
+        end = self.state.ended.get(event.subject)
+        if end is None or record is not None:
+            return
+        if self._delivered.get(event.subject) == end.number:
+            self.flag(
+                f"the response of {event.request} leaves a second time",
+                event.subject,
+                expected=f"one deliver of {event.request}",
+                observed=f"one more deliver in step {event.step}",
+            )
+        self._delivered[event.subject] = end.number
 
     def illegal(self, event: Event, where: str) -> None:
         """Speak where the request has ended."""

@@ -416,7 +416,7 @@ def test_without_skip_rows_only_one_that_fits_is_owed_a_look(judge) -> None:
 
 
 REFUSED = """
-cfg order=fcfs max_model_len={length} kv_blocks={blocks} block_size=4
+cfg max_model_len={length} kv_blocks={blocks} block_size=4 order=fcfs
 cfg token_budget=16 chunked_prefill={chunked}
 1 arrive A prompt=8 max={most}
 1 reject A too_long

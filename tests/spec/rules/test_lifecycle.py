@@ -271,3 +271,41 @@ def test_two_that_could_never_go_on_may_fail_together(judge) -> None:
 
     assert found["lifecycle/abort-target"].verdict == "conforms"
     assert found["lifecycle/abort-target"].checked == 1
+
+
+def test_a_response_leaves_once(judge) -> None:
+    text = "1 arrive A prompt=1\n1 admit A\n1 schedule A start=0 tokens=1\n1 finish A stop\n1 step\n"
+    text += "2 deliver A\n"
+
+    assert judge(text).broken == []
+    assert judge(text + "3 deliver A").steps("lifecycle/after-end") == [3]
+    again = text + "3 arrive A prompt=1\n3 reject A error\n3 step\n4 deliver A\n"
+    assert judge(again).broken == []
+
+
+PASSES = """
+1 arrive A prompt=1
+1 admit A
+1 schedule A start=0 tokens=1
+1 dispatch pass=1
+1 step
+"""
+
+
+def test_a_pass_starts_once_and_ends_once(judge) -> None:
+    """Trace format: dispatch and complete are the start and the end of one pass."""
+    assert judge(PASSES + "2 complete pass=1\n2 step").broken == []
+    twice = judge(PASSES + "2 dispatch pass=1\n2 complete pass=1\n2 step")
+    assert [(one.rule, one.row) for one in twice.report.findings] == [("lifecycle/legal-transition", 5)]
+    never = judge(PASSES + "2 complete pass=2\n2 complete pass=1\n2 step")
+    assert [(one.rule, one.row) for one in never.report.findings] == [("lifecycle/legal-transition", 5)]
+    ended = judge(PASSES + "2 complete pass=1\n2 complete pass=1\n2 step")
+    assert [(one.rule, one.row) for one in ended.report.findings] == [("lifecycle/legal-transition", 6)]
+
+
+def test_a_pass_whose_other_end_no_row_tells_is_not_judged(judge) -> None:
+    without = PASSES.replace("1 dispatch pass=1\n", "")
+    assert judge(without + "2 complete pass=1\n2 complete pass=1\n2 step").broken == []
+    assert judge(PASSES + "2 dispatch pass=1\n2 step").broken == []
+    running = "header begins=running\n1 live A running start=1 prompt=1 output_tokens=1\n1 complete pass=0\n"
+    assert "lifecycle/legal-transition" not in judge(running + "1 dispatch pass=1\n1 step").broken
