@@ -27,7 +27,6 @@ ends while something can still be done. Only arrivals, stops and aborts are open
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Final
 
 from batchspec.spec import actions
 from batchspec.spec.events import Event
@@ -41,10 +40,7 @@ from batchspec.spec.policies import FairShares, urgency, victim_of
 from batchspec.spec.profile import Profile, parse_need
 from batchspec.spec.scope import refuse_unmodelled
 from batchspec.spec.sights import SIGHTS, Sight
-
-RAN: Final = "ran"
-FRUITLESS: Final = "fruitless"
-SERVICE: Final = "service"
+from batchspec.spec.watches import SERVICE, iterations, preemptions, service
 
 
 class Space:
@@ -378,7 +374,7 @@ class Space:
     def apply(self, frame: Frame, rows: Rows) -> Frame:
         """Where an action leads. The rows must be one of those that `enabled` gives for this state."""
         after = self._after(frame, rows)
-        return self._serve(frame, after, rows) if SERVICE in self.watches else after
+        return service(frame, after, rows, self.jobs, self.profile) if SERVICE in self.watches else after
 
     def _after(self, frame: Frame, rows: Rows) -> Frame:
         state = self.press.thaw(frame)
@@ -407,7 +403,7 @@ class Space:
         frozen = None if shares is None else freeze_shares(shares)
         arrived = frame.arrived + (rows[0].event == "arrive")
         after = self.press.freeze(state, frame, arrived=arrived, owed=owed, evicted=evicted, shares=frozen)
-        return self._count(frame, after, rows) if self.watches else after
+        return preemptions(after, rows, self.watches) if self.watches else after
 
     def _close(
         self, state: State, frame: Frame, event: Event, shares: FairShares | None, ends: list[tuple[int, str]]
@@ -423,7 +419,7 @@ class Space:
         actions.open_step(state, 2)
         fresh = frame._replace(decided=False, evicted=False, owed=NOBODY, begun=False)
         if self.watches:
-            fresh = self._count_step(fresh, ran, {int(request) for request in emitted})
+            fresh = iterations(fresh, ran, {int(request) for request in emitted}, self.watches)
         return self._without(state, fresh, shares, ends)
 
     def _without(
@@ -439,49 +435,6 @@ class Space:
         if tokens and shares is not None:
             shares.emit(state.live[request].tenant, tokens)
         return bool(tokens)
-
-    # -- what properties ask for -------------------------------------------------------------------
-
-    def _count(self, before: Frame, after: Frame, rows: Rows) -> Frame:
-        """Preemptions without an output since the last one, and service while two tenants wait."""
-        parts = after.parts
-        for event in rows:
-            if event.event == "preempt" and FRUITLESS in self.watches:
-                place = int(event.subject)
-                part = parts[place]
-                parts = (*parts[:place], part._replace(fruitless=part.fruitless + 1), *parts[place + 1 :])
-        return after._replace(parts=parts)
-
-    def _count_step(self, frame: Frame, ran: set[int], emitted: set[int]) -> Frame:
-        parts = []
-        for place, part in enumerate(frame.parts):
-            if RAN in self.watches and place in ran:
-                part = part._replace(ran=part.ran + 1)
-            if place in emitted:
-                part = part._replace(fruitless=0)
-            parts.append(part)
-        return frame._replace(parts=tuple(parts))
-
-    def _serve(self, before: Frame, after: Frame, rows: Rows) -> Frame:
-        """What each of two tenants is served while both have requests waiting: VTC, theorem 4.4."""
-        fairness = self.profile.value
-        tenants = sorted({job.tenant or "" for job in self.jobs})[:2]
-        waiting = {self.jobs[part.job].tenant or "" for part in after.parts if part.state == WAITING}
-        if len(waiting) < 2:
-            return after._replace(service=None)
-        if before.service is None:
-            return after._replace(service=(0, 0, 0))
-        gained = dict.fromkeys(tenants, 0.0)
-        for place, part in enumerate(before.parts):
-            job = self.jobs[part.job]
-            known = job.prompt + part.outputs
-            if rows[-1].event == "step" and part.tokens >= 0 and part.computed >= known:
-                gained[job.tenant or ""] += fairness("fairness.w_q")
-            if rows[0].event == "admit" and rows[0].request == place:
-                gained[job.tenant or ""] += fairness("fairness.w_p") * job.prompt
-        gap, low, high = before.service
-        gap += gained[tenants[0]] - gained[tenants[1]]
-        return after._replace(service=(gap, min(low, gap), max(high, gap)))
 
 
 def _account(shares: FairShares, event: Event, record: Request | None, arriving: str | None) -> None:

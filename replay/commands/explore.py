@@ -122,11 +122,13 @@ def explore(
             text = promela(sized) if model.endswith(".pml") else tla(sized, Path(model).stem)
             Path(model).write_text(text, encoding="utf-8")
     with bar("exploring") as shown:
-        options = {"most": most, "graph": graph is not None, "progress": None if shown is None else shown.to}
+        progress = None if shown is None else shown.to
+        kept = graph is not None
         if isinstance(system, UnderTest):
-            found, used = explore_scheduler(engine, system, **options), Engine.readable
+            found = explore_scheduler(engine, system, most=most, graph=kept, progress=progress)
+            used = Engine.readable
         else:
-            found, used = explore_with(engine, system, **options)
+            found, used = explore_with(engine, system, most=most, graph=kept, progress=progress)
     if format is Format.json:
         console.emit(to_json(exploration_object(system, found, used)))
     else:

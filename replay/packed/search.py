@@ -45,8 +45,8 @@ from batchspec.spec.events import Event
 from batchspec.spec.explore import MOST_STATES, Broken, Exploration, Progress, explore
 from batchspec.spec.frame import START, Frame
 from batchspec.spec.invariants import INVARIANTS
-from batchspec.spec.naming import named
-from batchspec.spec.space import Rows, Space
+from batchspec.spec.naming import Rows, named
+from batchspec.spec.space import Space
 
 Path = list[Rows]
 

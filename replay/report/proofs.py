@@ -47,9 +47,9 @@ def proofs_page(proofs: Iterable["Proof"], requests: int, bounds: Bounds = ()) -
             continue
         page.add(f"{name} holds before {part.move} and not after it:")
         page.lines += [[(line, "")] for line in scenario_of(part.escape).splitlines()]
-    for lemma, parts in bounds:
+    for lemma, steps in bounds:
         page.gap()
-        _bound(page, lemma, parts)
+        _bound(page, lemma, steps)
     page.gap()
     page.add("not proved here:")
     for name, reason in REASONS.items():

@@ -18,7 +18,8 @@ from batchspec.spec.frame import START, Job
 from batchspec.spec.invariants import INVARIANTS
 from batchspec.spec.profile import Profile
 from batchspec.spec.sights import SIGHTS
-from batchspec.spec.space import RAN, Space
+from batchspec.spec.space import Space
+from batchspec.spec.watches import RAN
 
 fast = pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
 

@@ -17,7 +17,8 @@ from batchspec.spec.model import Request, State
 from batchspec.spec.overlap import APART, Overlap
 from batchspec.spec.policies import FairShares, urgency
 from batchspec.spec.profile import Profile
-from batchspec.spec.space import FRUITLESS, RAN, SERVICE, Space
+from batchspec.spec.space import Space
+from batchspec.spec.watches import FRUITLESS, RAN, SERVICE
 
 RESERVED = {"admission.test": "full", "admission.reserve": "full", "preemption.mode": "none"}
 WHOLE = {"batching.chunked_prefill": False}
