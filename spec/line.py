@@ -354,15 +354,22 @@ def fits(state: State, record: Request) -> bool | None:
 
 
 def blocks_fit(state: State, record: Request, budget: int | None, headroom: int = 0) -> bool | None:
-    """need + watermark + headroom <= free; the watermark only while another request runs."""
+    """need + watermark + headroom <= free; the watermark only while another request runs.
+
+    Where prefixes are shared and the test is `step`, a hit moves the step's part behind itself, which may
+    then ask for up to all of n: what lies between is not known.
+    """
     need = need_blocks(state, record, budget)
     least, most = free_bounds(state)
     if need is None:
         return None
+    moved = 0
+    if state.shares and state.profile.admission.test == "step" and record.known is not None:
+        moved = max(0, (state.blocks_for(record.known) or 0) - (record.blocks or 0) - need)
     watermark: int = state.profile.value("admission.watermark_blocks")
     others = len(state.running) - (1 if record.id in state.running else 0)
     wanted = need + (watermark if others > 0 else 0) + headroom
-    if least is not None and wanted <= least:
+    if least is not None and wanted + moved <= least:
         return True
     if most is not None and wanted > most:
         return False

@@ -104,7 +104,7 @@ class Adapter:
                 max_tokens=request.max_tokens, stop_token_ids=[request.stop_token], ignore_eos=True
             )
             params.update_from_generation_config({}, None)
-        except ValueError as error:
+        except Exception as error:  # its validation errors have had several bases
             raise Refused("error", str(error)) from None
         self._arrivals += 1
         made = self._vllm.Request(

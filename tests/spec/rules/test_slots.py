@@ -138,6 +138,20 @@ def test_the_step_in_which_the_seat_is_owed(judge, lag: int) -> None:
     assert judge(text + quiet + f"{lag + 2} step\n{lag + 3} step").steps("slots/reuse") == [lag + 2], "once"
 
 
+@pytest.mark.parametrize(
+    ("prefix", "prompt", "owed"), [("false", 24, True), ("true", 24, False), ("true", 20, True)]
+)
+def test_a_hit_may_ask_for_more_blocks_than_the_step_without_it(judge, prefix, prompt, owed) -> None:
+    """A cache hit moves the step's part behind itself: up to all of n may be asked for (vLLM 0.13)."""
+    text = CLAIMS.format(seqs=2, more=f"prefix={prefix}").replace("test=known", "test=step")
+    text += f"1 arrive C prompt=4\n1 arrive A prompt=4\n1 arrive B prompt={prompt}\n"
+    for name in "CA":
+        text += f"1 admit {name} cached=0 blocks=1\n1 schedule {name} start=0 tokens=4 blocks=1\n"
+    text += "1 finish A stop\n1 step\n2 schedule C start=4 tokens=1 blocks=1\n2 step\n"
+
+    assert judge(text).steps("slots/reuse") == ([2] if owed else [])
+
+
 def test_nobody_waits_and_nothing_is_owed(judge) -> None:
     text = one_ends(seqs=2).replace("1 admit A", "1 admit B blocks=1\n1 admit A")
 
