@@ -112,7 +112,8 @@ class Overview:
         if kind in _COUNTED:
             self._counts[kind] += 1
             if kind == "preempt":
-                self.preemptions.add(event)
+                tenant = self.tenants.of
+                self.preemptions.add(event, tenant(event.cause), tenant(event.request))
 
     def over(self) -> None:
         """Nothing follows."""

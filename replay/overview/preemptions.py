@@ -19,9 +19,13 @@ class Preemptions:
         self.pairs: Counter[tuple[RequestId | None, RequestId]] = Counter()
         """Times by (cause, victim); the cause is None where the trace does not say it."""
         self.left_out = 0
+        self.tenants: Counter[tuple[str, str]] = Counter()
+        """Times by the tenants of cause and victim, where both are known."""
 
-    def add(self, event: Event) -> None:
-        """One `preempt` row."""
+    def add(self, event: Event, cause: str | None = None, victim: str | None = None) -> None:
+        """One `preempt` row, with the tenants of its cause and of its victim where they are known."""
+        if cause is not None and victim is not None:
+            self.tenants[cause, victim] += 1
         self.total += 1
         self.reasons[event.reason or "recompute"] += 1
         pair = (event.cause, event.subject)
@@ -30,18 +34,19 @@ class Preemptions:
         else:
             self.left_out += 1
 
+    def busiest(self, most: int) -> tuple[list[RequestId], list[RequestId]]:
+        """Up to `most` requests that were preempted most often, and as many that they made room for most."""
+        victims = [name for name, _ in self.victims().most_common(most)]
+        chosen = set(victims)
+        counted: Counter[RequestId] = Counter()
+        for (cause, victim), times in self.pairs.items():
+            if cause is not None and victim in chosen:
+                counted[cause] += times
+        return [name for name, _ in counted.most_common(most)], victims
+
     def victims(self) -> "Counter[RequestId]":
         """Times by victim."""
-        return self._by(1)
-
-    def causes(self) -> "Counter[RequestId]":
-        """Times by cause, those that the trace does not name left out."""
-        return self._by(0)
-
-    def _by(self, place: int) -> "Counter[RequestId]":
         counted: Counter[RequestId] = Counter()
-        for pair, times in self.pairs.items():
-            name = pair[place]
-            if name is not None:
-                counted[name] += times
+        for (_, victim), times in self.pairs.items():
+            counted[victim] += times
         return counted

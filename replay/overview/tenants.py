@@ -50,6 +50,11 @@ class Tenants:
         if event.event == "arrive" or event.reason == "waiting":
             self.wait(event.subject)
 
+    def of(self, request: RequestId | None) -> str | None:
+        """The tenant of a live request, where it is one of those that are followed."""
+        number = None if request is None else self._of.get(request)
+        return None if number is None else list(self.names)[number]
+
     def wait(self, request: RequestId) -> None:
         """A request waits for its first admission; what it was parked for is there."""
         number = self._of.get(request)

@@ -20,6 +20,7 @@ from batchspec.replay.report.html import figures
 from batchspec.replay.report.html.data import embedded, latency_data, page_data
 from batchspec.replay.report.html.findings import Evidence, findings_section
 from batchspec.replay.report.html.markup import Html, block, join, safe, section, tag
+from batchspec.replay.report.html.preempted import preemptions_section
 from batchspec.replay.report.html.verdict import rules_section, verdict_section
 from batchspec.replay.report.page import plain
 from batchspec.spec.catalogue import RULES
@@ -41,7 +42,7 @@ def trace_html(report: Report, overview: Overview, found: Evidence, command: Seq
         ("plots", "Over steps", figures.plots_section(overview)),
         ("latency", "Latency", figures.latency_section(metrics, data["latency"] is not None)),
         ("tenants", "Tenants", figures.tenants_section(overview)),
-        ("preemptions", "Preemptions", figures.preemptions_section(overview)),
+        ("preemptions", "Preemptions", preemptions_section(overview)),
         ("figures", "Figures", Html("") if metrics is None else figures.figures_section(metrics)),
         ("rules", "Rules", rules_section(report, RULES)),
         ("claims", "Claims", _claims(report.config)),

@@ -1,16 +1,14 @@
-"""The sections with pictures and figures: slots, plots over steps, latencies, tenants, preemptions."""
+"""The sections with pictures and figures: slots, plots over steps, latencies, tenants."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from batchspec.replay.overview.overview import Overview
-from batchspec.replay.report.context import short
 from batchspec.replay.report.html.markup import Html, Piece, join, section, table, tag
 from batchspec.replay.report.page import count, plain
 from batchspec.spec.metrics import Metrics
 from batchspec.spec.quantities import Distribution
 
-MOST_IN_A_MATRIX: Final = 10
 MOST_IN_A_TABLE: Final = 15
 
 _LEGEND: Final = (
@@ -183,29 +181,6 @@ def tenants_section(overview: Overview) -> Html:
     )
 
 
-def preemptions_section(overview: Overview) -> Html:
-    """Who preempted whom."""
-    found = overview.preemptions
-    if not found.total:
-        return section("preemptions", "Preemptions", tag("p", "Nobody was preempted."))
-    reasons = ", ".join(f"{times:,} {reason}" for reason, times in found.reasons.most_common())
-    told = [(pair, times) for pair, times in found.pairs.most_common() if pair[0] is not None]
-    says = f"{count(found.total, 'preemption')} ({reasons}) of {count(len(found.victims()), 'request')}."
-    unknown = sum(times for (cause, _), times in found.pairs.items() if cause is None)
-    if unknown:
-        says += f" Of {unknown:,} the trace does not say for whom."
-    if found.left_out:
-        says += f" {found.left_out:,} later ones are counted and not told apart."
-    victims = [(short(name), times) for name, times in found.victims().most_common(MOST_IN_A_TABLE)]
-    pairs = [(short(cause), short(victim), times) for (cause, victim), times in told[:MOST_IN_A_TABLE]]
-    parts = [tag("div", tag("h3", "Most often preempted"), table(("request", "times"), victims, " n"))]
-    if pairs:
-        made = table(("made room for", "preempted", "times"), pairs, "  n")
-        parts.append(tag("div", tag("h3", "Who made room for whom"), made))
-    matrix = _matrix(overview)
-    return section("preemptions", "Preemptions", tag("p", says), tag("div", *parts, class_="two"), matrix)
-
-
 def figures_section(metrics: Metrics) -> Html:
     """The quantities of the glossary, as one table."""
     rows = [(name, value) for name, value in _figures(metrics) if value is not None]
@@ -229,30 +204,6 @@ def tiles(metrics: Metrics) -> list[tuple[str, str]]:
 
 def _plot(name: str, heading: str, says: str) -> Html:
     return tag("div", tag("h3", heading), tag("p", says), tag("div", id=name), class_="card plot")
-
-
-def _matrix(overview: Overview) -> Html:
-    """Causes against victims, the busiest of each, shaded by how often."""
-    pairs = {pair: times for pair, times in overview.preemptions.pairs.items() if pair[0] is not None}
-    causes = [name for name, _ in overview.preemptions.causes().most_common(MOST_IN_A_MATRIX)]
-    victims = [name for name, _ in overview.preemptions.victims().most_common(MOST_IN_A_MATRIX)]
-    most = max((pairs.get((cause, victim), 0) for cause in causes for victim in victims), default=0)
-    if len(pairs) < 2 or not most:
-        return Html("")
-    head = join(tag("th", short(victim), scope="col", title=victim) for victim in victims)
-    rows = []
-    for cause in causes:
-        cells = []
-        for victim in victims:
-            times = pairs.get((cause, victim), 0)
-            shade = f"background:color-mix(in srgb, var(--preempt) {round(55 * times / most)}%, transparent)"
-            cells.append(tag("td", times or "", style=shade if times else None))
-        rows.append(tag("tr", tag("th", short(cause), scope="row", title=cause), join(cells)))
-    top = tag("thead", tag("tr", tag("th", "for ↓  out →"), head))
-    made = tag("table", top, tag("tbody", join(rows)), class_="matrix")
-    return tag(
-        "details", tag("summary", "The same as a matrix"), tag("div", made, class_="scroll"), open=True
-    )
 
 
 def _latencies(metrics: Metrics) -> Mapping[str, Distribution]:

@@ -173,12 +173,16 @@ def test_only_the_first_tenants_are_followed():
 
 def test_preemptions_by_cause_and_victim():
     found = Preemptions()
-    for cause, victim in (("A", "B"), ("A", "B"), ("C", "B"), (None, "D")):
-        found.add(Event(1, "preempt", victim, cause=cause, reason="swap"))
+    for cause, victim in (("A", "B"), ("A", "B"), ("C", "B"), (None, "D"), ("C", "E")):
+        found.add(
+            Event(1, "preempt", victim, cause=cause, reason="swap"), "t1", None if cause == "C" else "t2"
+        )
     assert found.pairs["A", "B"] == 2
-    assert found.victims() == {"B": 3, "D": 1}
-    assert found.causes() == {"A": 2, "C": 1}
-    assert found.reasons == {"swap": 4}
+    assert found.victims() == {"B": 3, "D": 1, "E": 1}
+    assert found.busiest(1) == (["A"], ["B"])
+    assert found.busiest(9) == (["A", "C"], ["B", "D", "E"])
+    assert found.reasons == {"swap": 5}
+    assert found.tenants == {("t1", "t2"): 3}
 
 
 @pytest.mark.parametrize("extra", [0, 3])
