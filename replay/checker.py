@@ -127,7 +127,7 @@ class Walk:
         self._repaired: list[Any] = []
         self._events = 0
         self._subjects = 0
-        self._open = False
+        self._open = self._beginning = False
         self._decided_at = -1
         self._snapped_at = -1
         chosen = [cls for name, cls in RULES.items() if (not cls.opt_in if rules is None else name in rules)]
@@ -279,8 +279,13 @@ class Walk:
         if before is not None and event.step < before:
             for rule in self._backwards:
                 rule.fell(event, before)
-        actions.open_step(state, event.step)
-        state.step_ns = None
+        if not (self._beginning and before == event.step):
+            actions.open_step(state, event.step)
+            state.step_ns = None
+        # The first step opens once everyone who was live is in the books.
+        self._beginning = event.event == "live"
+        if self._beginning:
+            return
         state.next_in_line, state.next_fits, state.fit_text = None, None, ""
         self._open = True
         self._decided_at = self._snapped_at = -1

@@ -21,6 +21,7 @@ from batchspec.replay.commands.compare import compare
 from batchspec.replay.commands.conform import conform
 from batchspec.replay.commands.cut import cut
 from batchspec.replay.commands.demo import demo
+from batchspec.replay.commands.diff import diff
 from batchspec.replay.commands.explain import explain
 from batchspec.replay.commands.explore import explore
 from batchspec.replay.commands.export import export
@@ -69,6 +70,7 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     export: "A trace for the Perfetto viewer.",
     timeline: "A stretch of a trace as a picture in text.",
     cut: "A stretch of a trace as a trace of its own.",
+    diff: "The first decision in which two runs differ.",
     anonymise: "Ids and tenants hashed with a key.",
     rules: "The rules, and one explained.",
     explain: "Batching, admission, preemption, fairness in pictures.",

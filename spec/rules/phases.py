@@ -65,7 +65,7 @@ class NoStall(Rule):
 
     def after_live(self, event: Event, record: Request | None) -> None:
         """One that has emitted and whose prefix is resident decodes, or will by a pass that is out."""
-        if record is not None and _decodes(record):
+        if record is not None and _decodes(record, self.profile):
             self._decoding.add(record.id)
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
@@ -155,9 +155,10 @@ class Mixed(Rule):
         """One that has emitted and whose prefix is resident decodes, or will by a pass that is out."""
         if record is None:
             return
-        if _decodes(record):
+        decodes = _decodes(record, self.profile)
+        if decodes:
             self._decoding.add(record.id)
-        elif record.state == "running" and (record.known is None or record.computed is None):
+        elif decodes is None and record.state == "running":
             self._unsure.add(record.id)
 
     @classmethod
@@ -168,11 +169,19 @@ class Mixed(Rule):
         return [name for name in ("start", "prompt_tokens") if name not in columns]
 
 
-def _decodes(record: Request) -> bool:
-    """Whether a request that was live when the trace begins is past its prefill."""
+def _decodes(record: Request, profile: Profile) -> bool | None:
+    """Whether a request that was live when the trace begins is past its prefill; None where nobody knows.
+
+    One token short of n it decodes, or the last part of a prefix that is rebuilt is one token long.
+    """
     if record.computed is None or record.known is None:
+        return None
+    if record.computed >= record.known - record.pending:
+        return True
+    if not (record.outputs and record.prefilled):
         return False
-    return bool(record.outputs and record.prefilled) or record.computed >= record.known - record.pending
+    rebuilt = profile.preemption.mode != "none" and profile.batching.chunked_prefill is not False
+    return None if rebuilt else True
 
 
 def _is_decode(part: Member) -> bool:
