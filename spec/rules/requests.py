@@ -52,6 +52,11 @@ def refused(record: Record) -> bool:
     return record.status in REFUSED
 
 
+def responds(record: Record) -> bool:
+    """Whether a response is owed: the request was neither refused nor aborted."""
+    return not refused(record) and record.status != "aborted"
+
+
 def started(record: Record, whole_prompts: bool) -> int | None:
     """When a request was first scheduled; with whole prompts the first token will do instead."""
     if record.admitted_ns is not None:
@@ -269,9 +274,9 @@ def _quota(row: int, record: Record, what: str, used: int, allowed: int) -> Brok
 
 
 def delivery_order(records: Sequence[Record], profile: Profile) -> Judgement:
-    """Responses leave in the order of arrival."""
+    """Responses leave in the order of arrival; whoever was refused or gave up is owed none."""
     tolerance: int = profile.value("patience.tolerance_ns")
-    rows = [row for row, record in enumerate(records) if record.finish_ns is not None]
+    rows = [row for row, record in enumerate(records) if record.finish_ns is not None and responds(record)]
     rows.sort(key=lambda row: (records[row].arrival_ns, row))
     broken = []
     latest: int | None = None

@@ -191,3 +191,13 @@ def test_a_column_that_is_taken_away_makes_no_new_violation(records: list[Record
     bare = [record._replace(**{column: None}) for record in records]
     for found in judged(bare, **claims).rules:
         assert before[found.id] or not found.violations, found
+
+
+def test_who_was_refused_or_gave_up_is_owed_no_response() -> None:
+    claims = {"fairness": {"delivery": "arrival"}}
+    first = Record("first", 0, admitted_ns=0, finish_ns=9 * S)
+    second = Record("second", 1 * S, admitted_ns=1 * S, finish_ns=5 * S)
+    assert result(judged([first, second], **claims), "fairness/delivery-order") == ("violates", 2)
+    for status in ("rejected", "aborted"):
+        report = judged([first, second._replace(status=status)], **claims)
+        assert result(report, "fairness/delivery-order") == ("conforms", 1)
