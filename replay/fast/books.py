@@ -12,7 +12,8 @@ import numpy as np
 
 from batchspec.replay.checker import Walk, fit_text
 from batchspec.replay.fast import layout
-from batchspec.replay.fast.kernel import Books, insert
+from batchspec.replay.fast.kernel import Books
+from batchspec.replay.fast.table import insert
 from batchspec.spec.events import RequestId
 from batchspec.spec.line import never_fits
 from batchspec.spec.model import PREEMPTED, RUNNING, WAITING, End, Request

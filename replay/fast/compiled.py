@@ -12,13 +12,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import numpy as np
+
+_numba: Any = None
 try:
     import numba
-except ImportError:  # the extra is not installed
-    numba = None
 
-AVAILABLE: Final = numba is not None
+    _numba = numba
+except ImportError:  # the extra is not installed
+    pass
+
+AVAILABLE: Final = _numba is not None
 """Whether functions are compiled here."""
+
+whole: Any = np.int64
+"""A whole number of the kernel's width, in compiled code."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,14 +55,14 @@ _FOLDER: Final = str(cache_folder()) if AVAILABLE else ""
 
 def compiled(function: F) -> F:
     """The same function, compiled where that is possible; it does not hold the interpreter's lock."""
-    if numba is None:
+    if _numba is None:
         return function
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _FOLDER
+    before, _numba.config.CACHE_DIR = _numba.config.CACHE_DIR, _FOLDER
     made: F
     try:
-        made = numba.njit(nogil=True, cache=True)(function)
+        made = _numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # no folder that could be written to
-        made = numba.njit(nogil=True)(function)
+        made = _numba.njit(nogil=True)(function)
     finally:
-        numba.config.CACHE_DIR = before
+        _numba.config.CACHE_DIR = before
     return made

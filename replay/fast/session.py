@@ -25,8 +25,9 @@ from batchspec.spec.events import COLUMNS, Event, RequestId
 from batchspec.spec.model import End
 from batchspec.spec.profile import Profile
 from batchspec.spec.verdict import Report
-from batchspec.traces.normal import check_events, normal
+from batchspec.traces.normal import Place, check_events, normal
 from batchspec.traces.rows import tuples
+from batchspec.traces.schema import IdType
 from batchspec.traces.trace import Trace
 
 BATCH_ROWS: Final = 1 << 16
@@ -296,9 +297,7 @@ class _Course:
             capacity *= 2
         self._books = shelf.draw(self._walk, self._names.put, capacity)
         self._since = row
-        if self._books is None:
-            return False
-        return True
+        return self._books is not None
 
     def finish(self) -> None:
         """Every batch was gone through: let the walk have the books for good."""
@@ -344,12 +343,12 @@ class _Course:
         return find
 
 
-def _events(ready: Ready, first: int, rows: int, id_type: type | None) -> Iterator[Event]:
+def _events(ready: Ready, first: int, rows: int, id_type: IdType | None) -> Iterator[Event]:
     """Some rows of a batch as events. Raises `TraceError` where no event can be made of one."""
     batch = ready.batch.slice(first, rows)
-    place = type(ready.place)(ready.place.file, ready.place.row + first)
+    place = Place(ready.place.file, ready.place.row + first)
     columns = {
-        name: normal(name, values, id_type, place)  # type: ignore[arg-type]
+        name: normal(name, values, id_type, place)
         for name, values in zip(batch.schema.names, batch.columns, strict=True)
     }
     check_events(columns, place)

@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 from batchspec.replay.checker import check
 from batchspec.replay.claims import claimed
 from batchspec.replay.fast import books as shelf
-from batchspec.replay.fast import kernel, layout
+from batchspec.replay.fast import kernel, layout, table
 from batchspec.replay.fast import session as course
 from batchspec.replay.fast.choose import check_with
 from batchspec.replay.fast.names import Names
@@ -304,14 +304,14 @@ def test_the_table_of_ids_is_a_dictionary():
     for _ in range(5000):
         key = random.choice((random.randint(-40, 40), random.randint(-(1 << 62), 1 << 62)))
         if key in model and random.random() < 0.7:
-            kernel.remove(books.T, key)
+            table.remove(books.T, key)
             del model[key]
         elif key not in model and len(model) < 64:
             value = random.randint(0, 63)
-            kernel.insert(books.T, key, value)
+            table.insert(books.T, key, value)
             model[key] = value
-        assert kernel.find(books.T, key) == model.get(key, -1)
-    assert {key: kernel.find(books.T, key) for key in model} == model
+        assert table.find(books.T, key) == model.get(key, -1)
+    assert {key: table.find(books.T, key) for key in model} == model
 
 
 def test_names_that_nobody_speaks_of_are_forgotten():
