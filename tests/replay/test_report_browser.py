@@ -1,4 +1,4 @@
-"""The HTML report in a browser: Debian's chromium without a window, driven by selenium (extra `viewers`).
+"""The HTML report in a browser: Debian's chromium without a window, driven by selenium.
 
 Skipped where either is missing. With `--long` a trace of a million events too.
 """
@@ -21,7 +21,7 @@ from batchspec.traces.header import Header
 from batchspec.traces.reader import open_trace
 from batchspec.traces.recorder import Recorder
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="extra `viewers`")
+webdriver = pytest.importorskip("selenium.webdriver", reason="extra `test`")
 from selenium.webdriver.chrome.service import Service  # noqa: E402
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402

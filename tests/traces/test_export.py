@@ -14,7 +14,7 @@ from batchspec.traces.export import COUNTERS, STEP_NS, perfetto
 from batchspec.traces.scenario import parse_scenario
 from batchspec.traces.wire import fixed64, message, text, varint
 
-schema = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="extra `viewers`")
+schema = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2", reason="extra `test`")
 unknown_fields = pytest.importorskip("google.protobuf.unknown_fields")
 KIND = {1: "begin", 2: "end", 3: "instant", 4: "counter"}
 TEXT = """
