@@ -32,6 +32,7 @@ from batchspec.replay.commands.prove import prove
 from batchspec.replay.commands.record import record
 from batchspec.replay.commands.report import report
 from batchspec.replay.commands.rules import rules
+from batchspec.replay.commands.shrink import shrink
 from batchspec.replay.commands.simulate import simulate
 from batchspec.replay.commands.sweep import sweep
 from batchspec.replay.commands.watch import watch
@@ -71,6 +72,7 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     timeline: "A stretch of a trace as a picture in text.",
     cut: "A stretch of a trace as a trace of its own.",
     diff: "The first decision in which two runs differ.",
+    shrink: "The smallest trace that shows a finding.",
     anonymise: "Ids and tenants hashed with a key.",
     rules: "The rules, and one explained.",
     explain: "Batching, admission, preemption, fairness in pictures.",

@@ -65,6 +65,11 @@ def cut(trace: Trace, profile: Profile | None, first: int, last: int | None = No
             f"{trace.path}: no row in steps {first} to {'the end' if last is None else last}; "
             f"`batchspec info` says which steps it has"
         )
+    return cut_rows(trace, profile, begin, end, first)
+
+
+def cut_rows(trace: Trace, profile: Profile | None, begin: int, end: int, step: int) -> Stretch:
+    """The rows [begin, end) as a trace of its own; `begin` is the first row of `step`, or of a later one."""
     header = trace.header or Header()
     if trace.outputs_recorded:
         header = replace(header, outputs="recorded")
@@ -72,17 +77,16 @@ def cut(trace: Trace, profile: Profile | None, first: int, last: int | None = No
     header = replace(header, complete=trace.complete and end == trace.num_rows)
     if not begin and end == trace.num_rows:
         return Stretch(trace, 0, end, (), header)
-    walk = books_before(trace, profile or Profile(), begin, first, named := _named(trace, begin, end))
-    told = opening.opening_of(walk.state, walk.line, named)
-    live = opening.live_rows(walk.state, first)
-    extra = {**header.extra, opening.KEY: told}
-    return Stretch(
-        trace,
-        begin,
-        end,
-        tuple(live),
-        replace(header, begins="running" if begin else header.begins, extra=extra),
-    )
+    extra = dict(header.extra)
+    if not begin:
+        # The whole trace's own beginning; what it has beyond this stretch still counts.
+        told = dict(extra.get(opening.KEY) or {"live": 0})
+        told["columns"], told["kinds"] = sorted(trace.columns), sorted(trace.kinds)
+        return Stretch(trace, 0, end, (), replace(header, extra={**extra, opening.KEY: told}))
+    walk = books_before(trace, profile or Profile(), begin, step, named := _named(trace, begin, end))
+    extra[opening.KEY] = opening.opening_of(walk.state, walk.line, named)
+    live = tuple(opening.live_rows(walk.state, step))
+    return Stretch(trace, begin, end, live, replace(header, begins="running", extra=extra))
 
 
 def rows_of(trace: Trace, first: int, last: int | None) -> tuple[int, int]:

@@ -9,7 +9,7 @@ of the kind is assumed. Only what differs from what the rows alone come to is wr
 An opening is input from strangers: `begin` raises `TraceError` for one that does not fit its trace.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from batchspec.spec import holdings
@@ -130,6 +130,20 @@ def renamed(
         return _renamed(told, request, tenant)
     except (TypeError, ValueError, IndexError, AttributeError):
         raise TraceError("header: opening: is not what `batchspec cut` writes; cut it anew") from None
+
+
+def without(told: Mapping[str, Any], live: Sequence[RequestId], gone: Container[RequestId]) -> dict[str, Any]:
+    """An opening from which some requests are left out; `live` are those of the live rows, in their order."""
+    places = [place for place, name in enumerate(live) if name not in gone]
+    out = {**told, "live": len(places)}
+    for key in ("requests", "holes"):
+        if key in told:
+            old = _object(told[key])
+            out[key] = {str(new): old[str(at)] for new, at in enumerate(places) if str(at) in old}
+    for key, at in _NAMED.items():
+        if key in told:
+            out[key] = [entry for entry in told[key] if entry[at] not in gone]
+    return {key: value for key, value in out.items() if value or key == "live" or value is None}
 
 
 # -- out -------------------------------------------------------------------------------------------

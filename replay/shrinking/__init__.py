@@ -1,0 +1,1 @@
+"""Shrinking a recorded trace: the smallest set of requests and steps that still shows a finding."""
