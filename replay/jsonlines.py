@@ -52,6 +52,9 @@ from batchspec.traces.text import nearest, one_line, shown
 LONGEST_LINE: Final = 8 << 20
 """Bytes of an answer; more is no answer."""
 
+START_S: Final = 60.0
+"""How long a program may take from its start to its first answer, in seconds, whatever a call may take."""
+
 _TAIL: Final = 2000
 _COUNTERS: Final = ("free_blocks", "waiting", "running", "pinned_blocks", "shared_blocks")
 _WORDS: Final = {str: "a text", int: "a whole number", bool: "true or false"}
@@ -75,10 +78,11 @@ class Program:
         Raises `SchedulerFailed` where the program has ended or says so itself, `TookTooLong` where it
         does not answer, `HarnessError` for what is no answer; after the last two it is started anew.
         """
+        limit = max(START_S, self._call_s) if self._process is None else self._call_s
         process = self._started()
         line = json.dumps(call, separators=(",", ":")).encode() + b"\n"
         try:
-            raw = self._exchange(process, line)
+            raw = self._exchange(process, line, limit)
             answer = _parsed(raw)
         except (TookTooLong, HarnessError, SchedulerFailed):
             self.close()
@@ -117,9 +121,9 @@ class Program:
                 os.set_blocking(stream.fileno(), False)  # type: ignore[union-attr]
         return self._process
 
-    def _exchange(self, process: subprocess.Popen[bytes], line: bytes) -> bytes:
+    def _exchange(self, process: subprocess.Popen[bytes], line: bytes, limit: float) -> bytes:
         """Write a line and read one, whichever the program is ready for; its standard error is drained."""
-        deadline = time.monotonic() + self._call_s
+        deadline = time.monotonic() + limit
         with selectors.DefaultSelector() as ready:
             ready.register(process.stdin, selectors.EVENT_WRITE)  # type: ignore[arg-type]
             ready.register(process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
@@ -128,7 +132,7 @@ class Program:
             while b"\n" not in self._rest:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise TookTooLong(self._call_s)
+                    raise TookTooLong(limit)
                 for key, _ in ready.select(left):
                     stream: Any = key.fileobj
                     if stream is process.stdin:
@@ -233,8 +237,13 @@ class CommandFactory:
             raise HarnessError("name a program, as in --command 'python3 scheduler.py'")
         self.program = Program(words, call_s)
         answer: Mapping[str, Any] = {}
-        with suppress(SchedulerFailed):
+        try:
             answer = self.program.ask(call="describe")
+        except TookTooLong as late:
+            raise HarnessError(f"{shown(words[0])} does not answer: {late}") from None
+        except SchedulerFailed as failed:
+            if "the program answers" not in str(failed):
+                raise HarnessError(f"{shown(words[0])}: {failed}") from None
         self.limits = _sizes(answer.get("limits", {}))
         self.variants = _variants(answer.get("variants", []))
         if not self.variants:

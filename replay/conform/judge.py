@@ -18,6 +18,7 @@ from batchspec.replay.harness import (
     Results,
     Scheduler,
 )
+from batchspec.replay.timelimit import TookTooLong
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.profile import Profile
 from batchspec.spec.verdict import Finding, Report, RuleResult
@@ -89,7 +90,7 @@ class _Unmade:
 
     capabilities = Capabilities(name="unmade")
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self._error = error
 
     def add(self, request: Request) -> None:
@@ -114,7 +115,7 @@ def made(factory: Factory, profile: Profile) -> Scheduler:
         return factory(profile)
     except HarnessError:
         raise
-    except Exception as error:  # somebody else's code
+    except (Exception, SystemExit, TookTooLong) as error:  # somebody else's code
         return _Unmade(error)
 
 

@@ -21,6 +21,7 @@ from batchspec.replay.conform.sizes import Middle, Plain, sized
 from batchspec.replay.coverage import Coverage
 from batchspec.replay.drive import crash_line
 from batchspec.replay.harness import Capabilities, Factory, HarnessError
+from batchspec.replay.timelimit import TookTooLong
 from batchspec.spec.events import Event
 from batchspec.spec.profile import Profile
 from batchspec.spec.verdict import Finding, RuleResult
@@ -315,7 +316,7 @@ def _shows(factory: Factory, claims: Profile) -> Capabilities:
         scheduler = factory(sized(Plain(), claims, factory))
     except HarnessError:
         raise
-    except Exception as error:  # somebody else's code
+    except (Exception, SystemExit, TookTooLong) as error:  # somebody else's code
         raise HarnessError(f"the factory failed: {crash_line(error)}") from error
     try:
         return scheduler.capabilities

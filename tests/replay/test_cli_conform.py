@@ -32,17 +32,17 @@ RIGHT = f"{HERE / 'broken' / 'base.py'}:make"
 LEAKS = f"{HERE / 'broken' / 'memory.py'}:LosesTheRaggedTail"
 WASTES = f"{HERE / 'broken' / 'policy.py'}:WaitsForAnEmptyBatch"
 SCHEMA = HERE.parent.parent / "replay" / "report" / "conformance.schema.json"
-PROFILE = ("--profile", "vllm-v1")
+PROFILE = ("--profile", "orca")
 
 
 @pytest.fixture(scope="module")
 def leaks() -> Result:
-    return conform(factory_of(LEAKS), load_profile("vllm-v1"), examples=5, subject=LEAKS)
+    return conform(factory_of(LEAKS), load_profile("orca"), examples=5, subject=LEAKS)
 
 
 @pytest.fixture(scope="module")
 def wastes() -> Result:
-    return conform(factory_of(WASTES), load_profile("vllm-v1"), examples=30, subject=WASTES)
+    return conform(factory_of(WASTES), load_profile("orca"), examples=30, subject=WASTES)
 
 
 def run(capsys, *words: str) -> tuple[int, str, str]:
@@ -55,7 +55,7 @@ def test_a_scheduler_that_conforms(capsys):
     status, out, err = run(capsys, RIGHT, *PROFILE, "--examples", "5")
 
     assert (status, err) == (0, "")
-    assert out.startswith("small: conforms (profile vllm-v1)\nlevel L3, ")
+    assert out.startswith("small: conforms (profile orca)\nlevel L3, ")
     assert out.splitlines()[-1].startswith("verdict: conforms; broken: 0 MUST, 0 SHOULD; ")
 
 
@@ -98,12 +98,12 @@ def test_one_object_for_programs(capsys, tmp_path):
 
     jsonschema.validate(data, json.loads(SCHEMA.read_text()))
     assert status == 1
-    assert (data["verdict"], data["scheduler"], data["profile"]) == ("violates", "small", "vllm-v1")
+    assert (data["verdict"], data["scheduler"], data["profile"]) == ("violates", "small", "orca")
     finding = next(item for item in data["findings"] if item["rule"] == "memory/conservation")
     assert finding["obligation"] == "MUST"
     assert finding["seen"] == [3, 3]
     assert len(finding["case"]["requests"]) == 1
-    assert finding["scenario"].splitlines()[0] == "profile vllm-v1"
+    assert finding["scenario"].splitlines()[0] == "profile orca"
     assert Path(finding["files"], "reproduce.py").is_file()
 
 
@@ -157,9 +157,7 @@ def test_sarif(wastes):
 def test_markdown(leaks, wastes):
     text = conformance_markdown([leaks, wastes])
 
-    assert (
-        text.count("![batchspec: vllm-v1 violates](https://img.shields.io/badge/vllm--v1-violates-red)") == 2
-    )
+    assert text.count("![batchspec: orca violates](https://img.shields.io/badge/orca-violates-red)") == 2
     assert "| `memory/conservation` | MUST | **violates** |" in text
     assert "- SHOULD `admission/needless-wait`: " in text
 

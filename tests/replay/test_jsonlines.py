@@ -114,15 +114,15 @@ def test_a_program_that_fails_is_a_crash(answers, said):
 
 
 def test_a_program_that_does_not_answer_hangs():
-    run = run_of(odd("time.sleep(60)", call_s=0.3))
+    run = run_of(odd("time.sleep(60)", call_s=1.5))
 
-    assert run.hung == "plan() did not return within 0.3 s"
+    assert run.hung == "plan() did not return within 1.5 s"
 
 
 def test_a_program_that_answers_bit_by_bit_hangs_too():
-    run = run_of(odd("while True: sys.stdout.write('x'); sys.stdout.flush(); time.sleep(0.01)", call_s=0.3))
+    run = run_of(odd("while True: sys.stdout.write('x'); sys.stdout.flush(); time.sleep(0.01)", call_s=1.5))
 
-    assert run.hung == "plan() did not return within 0.3 s"
+    assert run.hung == "plan() did not return within 1.5 s"
 
 
 def test_a_program_is_started_anew_after_it_failed():
@@ -173,6 +173,11 @@ for line in sys.stdin:
 
     assert factory.limits == {"block_size": [16]}
     assert factory.variants == [{}, {"reuse": {"prefix": True}}]
+
+
+def test_a_program_that_ends_at_once_is_one_line():
+    with pytest.raises(HarnessError, match=r"the program has ended with status 7$"):
+        CommandFactory([sys.executable, "-c", "raise SystemExit(7)"])
 
 
 def test_a_program_that_is_not_there_is_one_line():

@@ -21,7 +21,7 @@ from batchspec.replay.loading import load_file
 module = load_file(Path({str(BASE)!r}))
 
 class TestMine(SchedulerConformance):
-    profile = "vllm-v1"
+    profile = "orca"
     examples = 3
 
     def scheduler(self, profile):
@@ -53,7 +53,7 @@ def test_a_class_in_a_test_file_is_a_test_for_each_rule(tmp_path):
     assert done.returncode == 0, done.stdout
     assert "test_mine.py::TestMine::test_rule[slots/reuse] PASSED" in done.stdout
     assert "test_mine.py::TestMine::test_rule[admission/parked] SKIPPED (not exercised" in done.stdout
-    assert "batch/static-barrier" not in done.stdout
+    assert "preemption/victim" not in done.stdout
 
 
 def test_a_broken_rule_is_a_failed_test_with_its_files(tmp_path):
@@ -78,7 +78,7 @@ def test_a_broken_rule_is_a_failed_test_with_its_files(tmp_path):
 
 
 def test_a_scheduler_named_on_the_command_line_needs_no_file(tmp_path):
-    words = ("--scheduler", LEAKS, "--profile", "vllm-v1", "--batchspec-examples", "2")
+    words = ("--scheduler", LEAKS, "--profile", "orca", "--batchspec-examples", "2")
     done = pytest_in(tmp_path, "-q", *words)
 
     assert done.returncode == 1
