@@ -15,6 +15,7 @@ pytest.importorskip("numba")
 
 from batchspec.replay.checker import check
 from batchspec.replay.claims import claimed
+from batchspec.replay.cli import main
 from batchspec.replay.fast import books as shelf
 from batchspec.replay.fast import kernel, layout, table
 from batchspec.replay.fast import session as course
@@ -372,6 +373,20 @@ def test_without_a_compiler_the_answers_are_right_and_one_line_says_so(asked, mo
     assert len(said) == 1
     assert "numba" in said[0]
     assert "\n" not in said[0]
+
+
+def test_the_command_line_prints_the_same_whichever_is_asked_for(tmp_path, capsys):
+    events = rows(100)
+    place = next(row for row in range(len(events) // 2, len(events)) if events[row].event == "step")
+    events[place] = events[place]._replace(running=9)
+    path = written(tmp_path, events).path
+    said = set()
+    for engine in ("auto", "reference", "fast"):
+        for form in ("json", "text"):
+            assert main(["check", path, "--engine", engine, "--format", form]) == 1
+            captured = capsys.readouterr()
+            said.add((form, captured.out, captured.err))
+    assert len(said) == 2
 
 
 def test_a_waiver_counts_once_though_the_trace_is_begun_anew(tmp_path):
