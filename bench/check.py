@@ -38,10 +38,11 @@ def read_plainly(path: Path) -> None:
 
 
 def judge(path: Path) -> dict[str, object]:
-    """The whole check, from opening the file to the report, and what it found."""
+    """The whole check, from opening the file to the report, what it found, and what loading took."""
+    began = time.perf_counter()
     from batchspec.replay.fast.session import Session
 
-    began = time.perf_counter()
+    loading, began = time.perf_counter() - began, time.perf_counter()
     trace = open_trace(path)
     header = trace.header
     claims = claimed(header_profile=header.profile, header_config=header.config) if header else None
@@ -50,6 +51,7 @@ def judge(path: Path) -> dict[str, object]:
     seconds = time.perf_counter() - began
     return {
         "seconds": seconds,
+        "loading": loading,
         "verdict": session.account.why if report is None else report.verdict,
         "walked": session.account.walked,
         "report": None if report is None else report_object(report),
@@ -102,13 +104,14 @@ def main() -> None:
             "pyarrow s",
             "check s",
             "ratio",
+            "loading s",
             "M events/s",
             "peak MB",
             "walked",
             "verdict",
         )
         page = Page()
-        page.table(head, rows, "rrrrrrrr", indent=0)
+        page.table(head, rows, "rrrrrrrrr", indent=0)
         print(page.text())
         beside(folder, short, cold, warm)
 
@@ -134,6 +137,7 @@ def length(folder: Path, events: int, repeat: int) -> tuple[str, ...]:
         f"{min(plain):.2f}",
         f"{seconds:.2f}",
         f"{seconds / min(plain):.2f}",
+        f"{min(float(str(one['loading'])) for one in said):.2f}",
         f"{rows / seconds / 1e6:.1f}",
         str(max(int(str(one["megabytes"])) for one in said)),
         f"{best['walked']:,}",
