@@ -154,13 +154,10 @@ def beside(folder: Path, short: Path, cold: dict[str, object], warm: dict[str, o
     report = report_object(check(trace, claims))
     seconds = time.perf_counter() - began
     same = "the same report" if report == warm["report"] else "ANOTHER REPORT"
-    print(
-        f"readable checker: {trace.num_rows / seconds / 1e6:.3f} M events/s on {trace.num_rows:,} events; {same}"
-    )
+    rate = trace.num_rows / seconds / 1e6
+    print(f"readable checker: {rate:.3f} M events/s on {trace.num_rows:,} events; {same}")
     first, second = float(str(cold["whole"])), float(str(warm["whole"]))
-    print(
-        f"a process that checks {trace.num_rows:,} events fast: {first:.1f} s the first time, then {second:.1f} s"
-    )
+    print(f"a process that checks these fast: {first:.1f} s the first time, then {second:.1f} s")
     tiny = folder / "tiny.parquet"
     batch = next(busy.batches(2000))
     with pq.ParquetWriter(tiny, batch.schema) as writer:
