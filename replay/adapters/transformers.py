@@ -8,7 +8,9 @@ thread and its queues. The asynchronous loop is not driven: it needs device stre
 Decisions are read off where they are made: `count_new_complete_blocks` (a member of the batch),
 `search_prefix_match` (a request that joins with cached blocks), `free_blocks` (a preemption, by offloading),
 `finish_request`. A sequence's blocks may be exchanged for equal ones when prefixes are shared: then blocks
-are only counted. A denied request is preempted by a reset, `cpu_offload_space` being 0.
+are only counted. A denied request is preempted by a reset, `cpu_offload_space` being 0. The engine knows no
+longest sequence: a prompt that leaves no room in `limits.max_model_len` is refused here. Its
+`max_requests_per_batch` counts the members of a batch, not those that hold blocks.
 """
 
 from collections.abc import Iterable
@@ -51,6 +53,7 @@ class Adapter:
         self._processor = processor(self._parts, profile)
         self._scheduler = self._processor.scheduler
         self._cache = self._processor.cache
+        self._longest = profile.limits.max_model_len
         self._shares = bool(profile.reuse.prefix)
         self._names: dict[str, RequestId] = {}
         self._joined: set[str] = set()
@@ -75,6 +78,10 @@ class Adapter:
             raise Refused("error", f"request {request.id!r} is still live")
         if not request.prompt or request.max_tokens < 1:
             raise Refused("error", "a prompt token and max_new_tokens of at least 1 are needed")
+        if self._longest is not None and len(request.prompt) >= self._longest:
+            raise Refused(
+                "too_long", f"a prompt of {len(request.prompt)} tokens leaves no room for an output"
+            )
         self._names[name] = request.id
         self._scheduler.add_waiting_request(
             self._parts.RequestState(
