@@ -378,8 +378,8 @@ class _Loop:
             self._sound(row, _COMMITTED, "the answer to a commit")
             if row.event in ("output", "finish") and row.pass_ is None and flight.step != self.step:
                 row = row._replace(pass_=flight.step)
-            if row.event == "output" and (live := self.live.get(row.subject)) is not None:
-                live.emitted += row.tokens or 0
+            if row.event == "output" and (whose := self.live.get(row.subject)) is not None:
+                whose.emitted += row.tokens or 0
             self._tell(row)
         self._moved = self._moved or bool(flight.emits)
         return outcome

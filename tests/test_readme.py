@@ -29,6 +29,12 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
 
 
+def files(page: Path) -> list[tuple[str, str]]:
+    """Blocks of Python that begin with the name of a file: they stand in the folder of the commands."""
+    blocks = r"^```python\n# (\w+\.py)\n(.*?)^```"
+    return re.findall(blocks, page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
 def pattern(shown: str) -> str:
     """A regular expression for the lines shown, `...` for any number of them."""
     lines = shown.splitlines()
@@ -39,6 +45,8 @@ def pattern(shown: str) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_shows_what_its_commands_print(page, tmp_path):
     shutil.copytree(ROOT / "replay" / "data", tmp_path / "replay" / "data")
+    for name, text in files(page):
+        (tmp_path / name).write_text(text, encoding="utf-8")
     search = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     # The mark leaves `$?` as it was, for a command that shows it.
     mark = f"_status=$?; printf '%s' '{MARK}'; (exit $_status)\n"

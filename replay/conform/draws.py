@@ -37,8 +37,8 @@ class Chance:
         """A whole number. Wide ranges are drawn in two parts, which are both short."""
         width = high - low + 1
         if width <= 100:
-            return low + self.among(range(max(1, width)))
-        coarse = self.among(range(-(-width // 64)))
+            return low + int(self.among(range(max(1, width))))
+        coarse = int(self.among(range(-(-width // 64))))
         return min(high, low + coarse * 64 + int(self.among(range(64))))
 
 

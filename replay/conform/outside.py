@@ -67,10 +67,10 @@ def refused(test: Outside, judged: Judged) -> Judged:
     finding = []
     rows = judged.run.trace.num_rows
     if message is not None:
-        where = (judged.run.steps, rows - 1) if rows else (None, None)
+        step, row = (judged.run.steps, rows - 1) if rows else (None, None)
         expected = "the odd request ends, the others run to their ends"
         text = f"{test.name}: {message}"
-        finding.append(Finding(Refusal.id, *where, (ODD,), expected, message, text))
+        finding.append(Finding(Refusal.id, step, row, (ODD,), expected, message, text))
     verdict = RuleResult(Refusal.id, "violates" if finding else "conforms", 1, len(finding))
     report = replace(judged.report, rules=(verdict,), findings=tuple(finding))
     return replace(judged, report=report)

@@ -24,7 +24,7 @@ from batchspec.replay.harness import Capabilities, Factory, HarnessError
 from batchspec.replay.timelimit import TookTooLong
 from batchspec.spec.events import Event
 from batchspec.spec.profile import Profile
-from batchspec.spec.verdict import Finding, RuleResult
+from batchspec.spec.verdict import Finding, RuleResult, Verdict
 
 EXAMPLES: Final = 200
 """How many cases are drawn where nobody says otherwise."""
@@ -334,14 +334,12 @@ def _fullness(events: Sequence[Event], profile: Profile) -> float:
 
 def _together(one: RuleResult, other: RuleResult) -> RuleResult:
     """The verdict of a rule over two runs: broken in one is broken, judged in one is judged."""
-    worst = ("not checkable", "conforms", "open", "violates")
+    order: tuple[Verdict, ...] = ("violates", "conforms", "open", "not checkable")
     verdicts = {one.verdict, other.verdict}
-    verdict = next(word for word in reversed(worst) if word in verdicts)
-    if verdict == "open" and "conforms" in verdicts:
-        verdict = "conforms"
+    verdict = next(word for word in order if word in verdicts)
     return RuleResult(
         one.id,
-        verdict,  # type: ignore[arg-type]
+        verdict,
         one.checked + other.checked,
         one.violations + other.violations,
         one.skipped + other.skipped,

@@ -156,7 +156,7 @@ def _in_order(scripts: list[Script]) -> tuple[Script, ...]:
 
 def _with_limit(profile: Profile, name: str, value: int) -> Profile:
     """The profile with a smaller limit, and a model's length that goes with it."""
-    limits = replace(profile.limits, **{name: value})
+    limits = profile.merged(Profile.from_dict({"limits": {name: value}})).limits
     made = replace(profile, limits=replace(limits, max_model_len=None))
     if limits.max_model_len is None:
         return made

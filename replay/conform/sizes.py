@@ -89,5 +89,5 @@ def _blocks(draw: Draw, block: int) -> int:
 def _budget(draw: Draw, seats: int, whole: bool, pool: int) -> int:
     """Tokens of a step: never fewer than seats, so that everybody who runs can decode."""
     if whole:
-        return max(seats, draw.among((32, 24, 48, 64)))
+        return max(seats, int(draw.among((32, 24, 48, 64))))
     return seats + int(draw.among((5, 1, 0, 2, 3, 8, 16, pool)))
