@@ -42,7 +42,7 @@ def check_with(
     should have a method `reset`: a trace may have to be begun anew. Raises `TraceError` as `check` does.
     """
     if engine != "reference" and observe is None and (engine == "fast" or trace.num_rows >= SHORT):
-        if find_spec("numba") is None:
+        if not _compiles():
             if say is not None:
                 say(WITHOUT_COMPILER)
         else:
@@ -52,6 +52,14 @@ def check_with(
     return check(
         trace, profile, findings=findings, rules=rules, waived=waived, progress=progress, observe=observe
     )
+
+
+def _compiles() -> bool:
+    if find_spec("numba") is None:
+        return False
+    from batchspec.replay.fast.compiled import AVAILABLE
+
+    return AVAILABLE  # it may be there and not load
 
 
 def _fast(

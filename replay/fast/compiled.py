@@ -31,6 +31,10 @@ whole: Any = np.int64
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_COMPILED: Final = ("compiled", "layout", "table", "questions", "steps", "moves", "preempts", "kernel")
+"""The modules that compiled code is made of, this one included."""
+
+
 def cache_folder() -> Path:
     """Where compiled code is kept: below $BATCHSPEC_CACHE, else in the user's cache folder."""
     own = os.environ.get("BATCHSPEC_CACHE")
@@ -45,8 +49,8 @@ def cache_folder() -> Path:
 
 def _sources() -> str:
     digest = sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
+    for name in _COMPILED:
+        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from batchspec.replay.checker import Progress, Waived, Walk
@@ -155,7 +156,10 @@ class Session:
 
     def _batches(self) -> Iterator[Ready]:
         for place, batch in self.trace.raw(0, None, rows=self._batch_rows):
-            yield make_ready(place, batch, self.trace.id_type, frozenset(layout.KINDS))
+            try:
+                yield make_ready(place, batch, self.trace.id_type, frozenset(layout.KINDS))
+            except pa.ArrowException as error:
+                raise Refused(str(error)) from None
 
     def _as_expected(self, walk: Walk, kinds: frozenset[str]) -> bool:
         """Whether the kinds that came would have had the same rules judged."""
