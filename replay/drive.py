@@ -46,6 +46,9 @@ STALL_STEPS: Final = 200
 """Iterations without a token, an end or news after which a run is over: it would go on for ever."""
 
 MAX_STEPS: Final = 50_000
+MAX_ROWS: Final = 2_000_000
+"""Rows of a run; a scheduler that answers with more is stopped."""
+
 _COUNTERS: Final = ("free_blocks", "waiting", "running", "pinned_blocks", "shared_blocks")
 _PLANNED: Final = frozenset(
     {"preempt", "admit", "resume", "reject", "park", "ready", "skip", "schedule", "release", "take", "give"}
@@ -271,6 +274,8 @@ class _Loop:
         values = {name: getattr(counters, name) for name in _COUNTERS}
         self._write(Event(self.step, "step", time_ns=self._now, **values))
         self.quiet = 0 if self._moved else self.quiet + 1
+        if len(self.rows) > MAX_ROWS:
+            raise HarnessError(f"more than {MAX_ROWS:,} rows in one run")
 
     # -- news --------------------------------------------------------------------------------------
 
@@ -381,7 +386,9 @@ class _Loop:
             if row.event == "output" and (whose := self.live.get(row.subject)) is not None:
                 whose.emitted += row.tokens or 0
             self._tell(row)
-        self._moved = self._moved or bool(flight.emits)
+        # Tokens beyond what was asked for bring nobody nearer to an end.
+        news = (first < live.script.request.max_tokens for live, first, _ in flight.emits.values())
+        self._moved = self._moved or any(news)
         return outcome
 
     # -- rows --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from batchspec.replay.conform.subjects import COMMAND, factory_of, own_limit
 from batchspec.replay.conform.suite import conform as run_suite
 from batchspec.replay.conform.workload import replayed
 from batchspec.replay.harness import Factory
+from batchspec.replay.progress import bar
 from batchspec.replay.report.conformance import conformance_page
 from batchspec.replay.report.conformance_data import (
     conformance_junit,
@@ -139,15 +140,17 @@ def _suite(
     waived: Waived | None,
     call_limit: float,
 ) -> Result:
-    return run_suite(
-        factory,
-        claims,
-        subject=name,
-        examples=examples,
-        seed=seed,
-        waived=waived,
-        call_s=own_limit(factory, call_limit),
-    )
+    with bar("driving the scheduler") as shown:
+        return run_suite(
+            factory,
+            claims,
+            subject=name,
+            examples=examples,
+            seed=seed,
+            waived=waived,
+            call_s=own_limit(factory, call_limit),
+            ran=None if shown is None else shown.to,
+        )
 
 
 def _print(result: Result, format: Format, waived: Waived, files: str | None, status: int) -> None:

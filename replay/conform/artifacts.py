@@ -55,10 +55,10 @@ def script(result: Result, found: Found) -> str:
     """A program that drives the scheduler by the same case; status 1 where the rule is broken again."""
     case, finding = found.judged.case, found.finding
     requests = "".join(f"    {line},\n" for line in _asks(case.scripts))
-    sentence = plain(finding.message).replace("\\", "\\\\").replace('"', "'")
+    sentence, name = _quotable(finding.message), _quotable(result.name)
     return (
         f'"""{sentence}  [{finding.rule}]\n\n'
-        f"{plain(result.name)}; written by batchspec {version('batchspec')}. Run it where the scheduler can\n"
+        f"{name}; written by batchspec {version('batchspec')}. Run it where the scheduler can\n"
         "be imported; another scheduler can be named behind it. Status 1: the rule is broken again.\n"
         '"""\n\n'
         "import sys\n\n"
@@ -72,6 +72,11 @@ def script(result: Result, found: Found) -> str:
         'if __name__ == "__main__":\n'
         "    sys.exit(reproduce(SCHEDULER, PROFILE, CLAIMS, REQUESTS, RULE, ORIGIN, sys.argv[1:]))\n"
     )
+
+
+def _quotable(text: str) -> str:
+    """Somebody else's text as part of a docstring."""
+    return plain(text).replace("\\", "\\\\").replace('"', "'")
 
 
 def _asks(scripts: Iterable[Script]) -> Iterable[str]:

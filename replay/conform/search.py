@@ -76,6 +76,9 @@ class Tally:
     broken: dict[str, tuple[Judged, str, Judge]] = field(default_factory=dict)
     """For each broken rule the smallest case so far, where it came from, and how it was judged."""
 
+    ran: Callable[[int], None] | None = None
+    """Called after each run with the rows so far, for a display of progress."""
+
     def add(self, judged: Judged, origin: str, how: Judge) -> None:
         """Count one run."""
         report = judged.report
@@ -92,6 +95,8 @@ class Tally:
             best = self.broken.get(rule)
             if best is None or judged.case.size < best[0].case.size:
                 self.broken[rule] = (judged, origin, how)
+        if self.ran is not None:
+            self.ran(self.rows)
 
 
 class Subject:
@@ -125,21 +130,19 @@ class Subject:
         return repeated(self.judge(case), self.judge(case))
 
 
-def direct(subject: Subject, tally: Tally, *, told: Callable[[str], None] = lambda name: None) -> None:
+def direct(subject: Subject, tally: Tally) -> None:
     """Run the directed cases, and input outside the contract, under each variant of the claims."""
     for number, variant in enumerate(subject.variants):
         profile = sized(Middle(), variant, subject.factory)
         for test in directed(profile, subject.shows[number]):
             if not permitted(test.case):
                 continue
-            told(test.name)
             try:
                 tally.add(subject.judge(test.case), test.name, subject.judge)
             except HarnessError:
                 tally.refused += 1
     profile = sized(Middle(), subject.variants[0], subject.factory)
     for odd in outside(profile):
-        told(odd.name)
         how = subject.judge_odd(odd)
         try:
             tally.add(how(odd.case), odd.name, how)

@@ -18,9 +18,6 @@ from batchspec.replay.conform.search import (
 from batchspec.replay.harness import Factory
 from batchspec.spec.profile import Profile
 
-Told = Callable[[str], None]
-"""Called with what the suite is about to do."""
-
 
 def conform(
     factory: Factory,
@@ -33,21 +30,18 @@ def conform(
     waived: Waived | None = None,
     strict: bool = False,
     call_s: float | None = CALL_S,
-    told: Told = lambda what: None,
+    ran: Callable[[int], None] | None = None,
 ) -> Result:
     """Run the whole suite on the schedulers that a factory makes, under these claims.
 
-    `subject` is what the factory is called on a command line. Same factory, claims, seed and examples:
-    the same result. Raises `HarnessError` where nothing can be run.
+    `subject` is what the factory is called on a command line, `ran` is called after each run with the rows
+    so far. Same factory, claims, seed and examples: the same result. Raises `HarnessError` where nothing can be run.
     """
     under_test = Subject(factory, claims, waived=waived, call_s=call_s)
-    tally = Tally()
-    told("directed cases")
+    tally = Tally(ran=ran)
     direct(under_test, tally)
     repeat(under_test, tally)
-    told("searching")
     search(under_test, tally, examples=examples, seed=seed)
-    told("making findings small")
     found = settled(under_test, tally, shrink_runs=shrink_runs)
     shows = under_test.shows[0]
     return Result(

@@ -46,6 +46,17 @@ class StopsOneEarly(Scheduler):
         return "length" if early else reason
 
 
+@fault("conform/stall")
+class NeverEnds(Scheduler):
+    """Nobody compares with the limit, and nobody looks for the stop token: tokens come for ever."""
+
+    def end_after(self, job, token):
+        return None
+
+    def part(self, job):
+        return min(job.known - job.computed, self.left)
+
+
 @fault("lifecycle/after-end")
 class FinishesTwice(Scheduler):
     """A stop token that is also the last allowed one ends the request once for each reason."""
