@@ -35,7 +35,8 @@ def conform(
     """Run the whole suite on the schedulers that a factory makes, under these claims.
 
     `subject` is what the factory is called on a command line, `ran` is called after each run with the rows
-    so far. Same factory, claims, seed and examples: the same result. Raises `HarnessError` where nothing can be run.
+    so far. Same factory, claims, seed and examples: the same result. Raises `HarnessError` where nothing
+    can be run.
     """
     under_test = Subject(factory, claims, waived=waived, call_s=call_s)
     tally = Tally(ran=ran)
