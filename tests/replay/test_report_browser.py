@@ -312,13 +312,20 @@ def test_it_fits_a_phone(page: Browser, report: Path, scheme: str) -> None:
 
 def test_it_prints_light_with_everything_open(page: Browser, report: Path) -> None:
     page.open(report, scheme="dark")
-    shut = page.js("document.querySelectorAll('details:not([open])').length")
+    many = "document.querySelectorAll('details:not([open]):not(.screen)').length"
+    drawn = "document.querySelector('#picture').toDataURL()"
+    shut = page.js(many)
     assert shut
+    before = page.js(drawn)
     page.js("window.dispatchEvent(new Event('beforeprint'))")
-    assert page.js("document.querySelectorAll('details:not([open])').length") == 0
+    assert page.js(many) == 0
     assert page.js("document.documentElement.dataset.theme") == "light"
+    # Everything is drawn anew at once, what was never in sight too.
+    assert page.js(drawn) != before
+    widths = page.js("[...document.querySelectorAll('canvas[data-finding]')].map((each) => each.width)")
+    assert min(widths) > 300
     page.js("window.dispatchEvent(new Event('afterprint'))")
-    assert page.js("document.querySelectorAll('details:not([open])').length") == shut
+    assert page.js(many) == shut
     assert page.js("document.documentElement.dataset.theme") == "dark"
 
 

@@ -126,9 +126,10 @@
       for (const plot of this.plots) plot.setScale("x", { min: from, max: to });
     }
 
-    resize() {
+    // To the room that there is, or to a width.
+    resize(width = null) {
       for (const plot of [...this.plots, ...this.others]) {
-        const wide = plot.root.parentElement.clientWidth;
+        const wide = width || plot.root.parentElement.clientWidth;
         if (wide) plot.setSize({ width: wide, height: plot.height });
       }
     }

@@ -97,7 +97,7 @@ def _claims(config: Mapping[str, Any]) -> Html:
         "claims",
         "Claims",
         tag("p", "What the trace was held against: its profile and config, merged."),
-        tag("details", tag("summary", "Show them"), block(text)),
+        tag("details", tag("summary", "Show them"), block(text), class_="screen"),
     )
 
 

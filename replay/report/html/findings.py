@@ -133,7 +133,8 @@ def _rows(number: int, finding: Finding, found: Evidence, opened: bool) -> list[
             says = f"Scenario: the {_EXCERPT} rows up to here as text (an excerpt: earlier rows are missing)"
         name = f"scenario-{number}"
         copy = tag("button", "Copy", type="button", data_copy=name)
-        parts.append(tag("details", tag("summary", says), block(text, name), copy))
+        # Too long for paper.
+        parts.append(tag("details", tag("summary", says), block(text, name), copy, class_="screen"))
     return parts
 
 

@@ -40,13 +40,15 @@
       catch { getSelection().selectAllChildren($(button.dataset.copy)); button.textContent = "Selected: copy it"; }
     });
 
-  const draws = new Map(); // the pictures of the findings
+  const PAPER = 640; // pixels that a page of paper has room for
+  const draws = new Map(), now = []; // the pictures of the findings; what else is drawn without waiting for a frame
   let opened = [];
   window.addEventListener("beforeprint", () => {
-    opened = [...document.querySelectorAll("details:not([open])")];
+    opened = [...document.querySelectorAll("details:not([open]):not(.screen)")];
     for (const each of opened) each.open = true;
-    for (const draw of draws.values()) draw();
     theme(true);
+    // At once: a frame that is only asked for comes after the paper.
+    for (const draw of [...draws.values(), ...now]) draw();
   });
   window.addEventListener("afterprint", () => { for (const each of opened) each.open = false; theme(); });
 
@@ -284,6 +286,9 @@
     });
 
   charts.build();
+  now.push(() => charts.resize(PAPER));
+  window.addEventListener("afterprint", () => charts.resize());
+  now.push(() => { picture.drawRuler($("ruler")); picture.draw(); });
   repaint.push(paint, () => charts.repaint());
   let late = 0;
   window.addEventListener("resize", () => { clearTimeout(late); late = setTimeout(() => { for (const each of repaint) each(); charts.resize(); }, 120); });
