@@ -296,7 +296,8 @@ def _draw(judged: _Judged, wanted: _Wanted, path: str) -> None:
     trace = judged.trace
     command = ("batchspec", "check", trace.path, *wanted.command, "--report", path)
     with bar(f"drawing {plain(trace.path, 40)}", trace.num_rows) as shown:
-        save(path, html_of(trace, judged.report, command=command, shown=shown))
+        page = html_of(trace, judged.report, command=command, coverage=judged.coverage, shown=shown)
+        save(path, page)
 
 
 def _page(judged: _Judged, wanted: _Wanted, stretch: tuple[int, int | None] | None) -> Page:

@@ -279,6 +279,17 @@ def test_the_command_line_writes_it(tmp_path, capsys):
     assert main(["report", str(path), "--out", str(out), "--from", "9", "--to", "3"]) == 2
 
 
+def test_coverage_is_on_the_page_where_it_was_asked_for(tmp_path, capsys):
+    path, out = tmp_path / "s.txt", tmp_path / "r.html"
+    path.write_text("1 arrive A prompt=3\n1 admit A slot=0\n1 schedule A start=0 tokens=3\n1 step\n")
+    assert main(["check", str(path), "--report", str(out), "--coverage"]) == 0
+    page = Page(out.read_text("utf-8"))
+    assert "coverage" in page.ids
+    assert "Actions that did not happen" in page.words
+    main(["check", str(path), "--report", str(out)])
+    assert "coverage" not in Page(out.read_text("utf-8")).ids
+
+
 def test_a_stretch_that_is_asked_for_is_there_in_full(monkeypatch):
     monkeypatch.setattr(details.Detail.__init__, "__defaults__", ((), 400))
     records = [Record(number, number, 3, 4) for number in range(300)]

@@ -14,9 +14,11 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
+from batchspec.replay.coverage import Coverage
 from batchspec.replay.overview.latencies import Latencies
 from batchspec.replay.overview.overview import Overview
 from batchspec.replay.report.html import figures
+from batchspec.replay.report.html.covered import coverage_section
 from batchspec.replay.report.html.data import embedded, latency_data, page_data
 from batchspec.replay.report.html.findings import Evidence, findings_section
 from batchspec.replay.report.html.markup import Html, block, join, safe, section, tag
@@ -30,7 +32,13 @@ _STYLES: Final = ("uplot.min.css", "page.css")
 _SCRIPTS: Final = ("uplot.min.js", "picture.js", "charts.js", "page.js")
 
 
-def trace_html(report: Report, overview: Overview, found: Evidence, command: Sequence[str] = ()) -> str:
+def trace_html(
+    report: Report,
+    overview: Overview,
+    found: Evidence,
+    command: Sequence[str] = (),
+    coverage: Coverage | None = None,
+) -> str:
     """The report of a trace. `command` is the command line that made it."""
     metrics = overview.metrics
     data = page_data(overview, report.findings)
@@ -45,12 +53,19 @@ def trace_html(report: Report, overview: Overview, found: Evidence, command: Seq
         ("preemptions", "Preemptions", preemptions_section(overview)),
         ("figures", "Figures", Html("") if metrics is None else figures.figures_section(metrics)),
         ("rules", "Rules", rules_section(report, RULES)),
+        ("coverage", "Coverage", coverage_section(coverage)),
         ("claims", "Claims", _claims(report.config)),
     ]
     return _document(report, parts, data, command)
 
 
-def records_html(report: Report, latencies: Latencies, found: Evidence, command: Sequence[str] = ()) -> str:
+def records_html(
+    report: Report,
+    latencies: Latencies,
+    found: Evidence,
+    command: Sequence[str] = (),
+    coverage: Coverage | None = None,
+) -> str:
     """The report of a table of requests, which has no steps: no picture and no plots over steps."""
     data: dict[str, Any] = {
         "steps": 0,
@@ -64,6 +79,7 @@ def records_html(report: Report, latencies: Latencies, found: Evidence, command:
         ("findings", "Findings", findings_section(report, found, RULES, pictured=False)),
         ("latency", "Latency", figures.latency_section(None, data["latency"] is not None)),
         ("rules", "Rules", rules_section(report, RULES)),
+        ("coverage", "Coverage", coverage_section(coverage)),
         ("claims", "Claims", _claims(report.config)),
     ]
     return _document(report, parts, data, command)

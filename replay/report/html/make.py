@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from batchspec.replay.coverage import Coverage
 from batchspec.replay.overview.latencies import Latencies
 from batchspec.replay.overview.overview import Overview
 from batchspec.replay.progress import Bar, counted
@@ -27,17 +28,19 @@ def html_of(
     *,
     command: Sequence[str] = (),
     stretch: tuple[int, int] | None = None,
+    coverage: Coverage | None = None,
     shown: Bar | None = None,
 ) -> str:
     """The page of a trace or a table of requests, in one pass over it and a look at each finding.
 
-    `stretch` are steps to keep in full, first and last. `shown` counts the events read.
+    `stretch` are steps to keep in full, first and last; `coverage` is shown where it was measured.
+    `shown` counts the events read.
     """
     if isinstance(trace, RecordTable):
         latencies = Latencies()
         for record in counted(trace.records(), shown):
             latencies.add(_served(record))
-        return records_html(report, latencies, Evidence({}, {}), command)
+        return records_html(report, latencies, Evidence({}, {}), command, coverage)
     claims = Profile.from_dict(report.config)
     wanted = {finding.step for finding in report.findings[:MOST_FINDINGS] if finding.step is not None}
     if stretch is not None:
@@ -46,7 +49,7 @@ def html_of(
     overview = Overview(
         claims, columns=trace.columns, recorded=trace.outputs_recorded, wanted=sorted(wanted)
     ).feed(counted(trace.events(), shown))
-    return trace_html(report, overview, evidence(trace, report.findings, report.config), command)
+    return trace_html(report, overview, evidence(trace, report.findings, report.config), command, coverage)
 
 
 def save(path: str | Path, page: str) -> None:
