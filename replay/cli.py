@@ -35,8 +35,8 @@ from batchspec.replay.commands.rules import rules
 from batchspec.replay.commands.shrink import shrink
 from batchspec.replay.commands.simulate import simulate
 from batchspec.replay.commands.sweep import sweep
-from batchspec.replay.commands.watch import watch
 from batchspec.replay.commands.timeline import timeline
+from batchspec.replay.commands.watch import watch
 from batchspec.spec.errors import BatchspecError
 
 # Every usage error of typer derives from this; which module it lives in depends on typer's version.
