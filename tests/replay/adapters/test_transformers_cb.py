@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("default")  # those of torch are not our
 
 
 def claims(**more) -> Profile:
-    limits = {"max_seqs": 4, "token_budget": 16, "kv_blocks": 8, "block_size": 4}
+    limits = {"max_seqs": 4, "token_budget": 16, "kv_blocks": 8, "block_size": 4, **more.pop("limits", {})}
     return named_profile("transformers").merged(Profile.from_dict({"limits": limits, **more}, "test"))
 
 

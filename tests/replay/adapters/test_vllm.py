@@ -18,15 +18,16 @@ pytestmark = pytest.mark.filterwarnings("default")  # those of vLLM and torch ar
 
 
 def claims(name: str, **more) -> Profile:
-    limits = {"max_seqs": 4, "token_budget": 10, "kv_blocks": 12, "block_size": 4}
+    limits = {"max_seqs": 4, "token_budget": 10, "kv_blocks": 12, "block_size": 4, **more.pop("limits", {})}
     return named_profile(name).merged(Profile.from_dict({"limits": limits, **more}, "test"))
 
 
 def scripts(count: int = 12) -> list[Script]:
+    """More than the pool holds: prompts that begin alike, arriving faster than they are served."""
     return [
         Script(
-            Request(f"r{number}", tuple(range(3, 4 + number % 13)), 1 + number % 9, 1, arrival_ns=7 * number),
-            1 + number % 9,
+            Request(f"r{number}", tuple(range(3, 5 + number % 13)), 9, 1, arrival_ns=11 * number),
+            9 - number % 2,
         )
         for number in range(count)
     ]
@@ -34,7 +35,9 @@ def scripts(count: int = 12) -> list[Script]:
 
 @pytest.mark.parametrize("name", ["vllm-v1", "vllm-v1-async", "vllm-v1-priority"])
 def test_it_keeps_its_profile(name: str) -> None:
-    profile = claims(name, reuse={"prefix": True, "same_pass": True}, batching={"lookahead": 0})
+    profile = claims(
+        name, limits={"kv_blocks": 7}, reuse={"prefix": True, "same_pass": True}, batching={"lookahead": 0}
+    )
 
     run = drive(make(profile), scripts(), profile)
 
