@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from batchspec.replay.cost import Cost
-from batchspec.replay.frames import outcomes_frame
 from batchspec.replay.outcome import Outcome, measured
 from batchspec.replay.report import plots
 from batchspec.replay.report.comparison import comparison_html
@@ -109,6 +108,9 @@ def refuse_unwritable(paths: Sequence[str]) -> None:
 
 def write(path: str, found: Sequence[Outcome], title: str, over: str | None = None) -> None:
     """Write a comparison as a table or a picture, by the ending; a sweep is drawn over `over`."""
+    # pandas takes its time to load, and the other commands do without it.
+    from batchspec.replay.frames import outcomes_frame
+
     target = Path(path)
     ending = target.suffix.lower()
     partial = target.with_name(target.name + OPEN_SUFFIX)
