@@ -173,7 +173,7 @@ class Swap(Rule):
     id = "preemption/swap"
     sentence = (
         "A request that was swapped out comes back with all its computed positions; after a recompute it "
-        "begins again from the cached prefix, at most."
+        "begins again from the cached prefix, at most; nobody is swapped out where recompute is the mode."
     )
     columns = ("start", "tokens")
     source = "vLLM (SOSP'23) §4.5, VL3 and VL4; TensorRT-LLM issue 18115"
@@ -191,6 +191,16 @@ class Swap(Rule):
         if "output" in kinds and "drafts" not in columns and profile.batching.lookahead != 0:
             lacking.append("drafts")
         return lacking
+
+    def before_preempt(self, event: Event, record: Request | None) -> None:
+        """To a host that the profile has no use for?"""
+        if event.reason == "swap" and self.profile.preemption.mode == "recompute":
+            self.flag(
+                f"{event.request} is swapped out under a profile that preempts by recompute",
+                event.subject,
+                expected="reason recompute",
+                observed="reason swap",
+            )
 
     def after_preempt(self, event: Event, record: Request | None) -> None:
         """Remember what must come back."""

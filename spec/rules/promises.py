@@ -5,6 +5,7 @@ from typing import Any
 
 from batchspec.spec.events import Event, RequestId
 from batchspec.spec.model import Request
+from batchspec.spec.profile import Profile
 from batchspec.spec.rule import Rule
 from batchspec.spec.words import count
 
@@ -87,7 +88,7 @@ class RateLimit(Rule):
     id = "fairness/rate-limit"
     sentence = (
         "A request is refused for its rate exactly where its tenant has had as many accepted requests in the "
-        "last period as the quota allows."
+        "last period as the quota allows, and for a full queue only where max_waiting others wait."
     )
     premise = ("fairness.rate_limits",)
     columns = ("time_ns", "tenant", "reason")
@@ -98,13 +99,28 @@ class RateLimit(Rule):
         super().__init__(*args)
         self._accepted: dict[str | None, list[tuple[int, RequestId]]] = {}
         self._quota: dict[RequestId, tuple[int, int, int]] = {}
+        self._most = self.profile.limits.max_waiting
+        self._others: dict[RequestId, int] = {}
         # Whether somebody may have been accepted whom nothing here counts: the counts are then least ones.
         self._unsure = self.state.began_running
+
+    @classmethod
+    def missing(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> tuple[str, ...]:
+        """The length of a queue is a quota as well, and needs neither tenants nor times."""
+        lacking = super().missing(profile, columns, kinds)
+        queue = profile.limits.max_waiting is not None and "reject" in kinds and "reason" in columns
+        return () if queue and profile.fairness.rate_limits is None else lacking
+
+    def _queued(self) -> int:
+        """How many others wait, whatever for."""
+        return len(self.state.live) - len(self.state.running) - 1
 
     def after_arrive(self, event: Event, record: Request | None) -> None:
         """Count who was accepted in the period before this arrival; it counts itself until refused."""
         if record is None:
             return
+        if self._most is not None:
+            self._others[record.id] = self._queued()
         if record.arrived_ns is None or record.tenant is None:
             self._unsure = True
             return
@@ -123,7 +139,23 @@ class RateLimit(Rule):
         self._accepted[record.tenant] = [*kept, (record.arrived_ns, record.id)]
 
     def before_reject(self, event: Event, record: Request | None) -> None:
-        """Refused: was the quota used up?"""
+        """Refused: was the quota used up, or the queue full, now or when it came?"""
+        others = self._others.pop(event.subject, None)
+        if (
+            self._most is not None
+            and others is not None
+            and record is not None
+            and event.reason == "queue_full"
+        ):
+            self.checked += 1
+            others = max(others, self._queued())
+            if others < self._most:
+                self.flag(
+                    f"{record.id} is refused for a full queue in which {count(others, 'other')} wait",
+                    record.id,
+                    expected=f"room for {count(self._most, 'request')} (max_waiting)",
+                    observed=f"{others} waiting, parked or preempted beside it",
+                )
         found = self._quota.pop(event.subject, None)
         if found is None or record is None:
             return
@@ -157,6 +189,7 @@ class RateLimit(Rule):
 
     def before_admit(self, event: Event, record: Request | None) -> None:
         """Accepted: was there a place in the quota?"""
+        self._others.pop(event.subject, None)
         found = self._quota.pop(event.subject, None)
         if found is None or record is None:
             return

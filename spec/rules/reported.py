@@ -12,14 +12,16 @@ class StatsAgree(Rule):
 
     id = "stats/agree"
     sentence = (
-        "The waiting, running and free counts that the engine reports equal those that the events give."
+        "The waiting, running and free counts that the engine reports, and its shared blocks where block ids "
+        "are told, equal those that the events give."
     )
     source = "SGLang PR 13142 (running count of minus one); SGLang PR 10637 (evictable size drifts)"
 
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """Something must be reported, and who joins be told: the log of an engine's counters does not say."""
-        if not {"waiting", "running", "free_blocks"} & columns:
+        shared = {"block_ids", "shared_blocks"} <= columns
+        if not shared and not {"waiting", "running", "free_blocks"} & columns:
             return ("running",)
         return () if kinds & {"admit", "live"} else ("admit",)
 
@@ -43,6 +45,11 @@ class StatsAgree(Rule):
             self.checked += 1
             if event.free_blocks != free:
                 wrong.append(("free_blocks", event.free_blocks, free))
+        if event.shared_blocks is not None and self._ids_told():
+            self.checked += 1
+            shared = state.held - len(state.owners)
+            if event.shared_blocks != shared:
+                wrong.append(("shared_blocks", event.shared_blocks, shared))
         if wrong:
             self.flag(
                 "; ".join(
@@ -51,6 +58,11 @@ class StatsAgree(Rule):
                 expected=", ".join(f"{name} {found}" for name, _, found in wrong),
                 observed=", ".join(f"{name} {said}" for name, said, _ in wrong),
             )
+
+    def _ids_told(self) -> bool:
+        """Whether ids say of each block who holds it."""
+        state = self.state
+        return state.has_ids and not state.untold and not state.unknown_blocks and state.lag_known
 
 
 class OutputsInvariant(Rule):

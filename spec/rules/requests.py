@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from batchspec.spec.need import never_fits
 from batchspec.spec.profile import Profile
 from batchspec.spec.records import Record
 from batchspec.spec.rule import claimed
@@ -255,13 +256,25 @@ def rate_limit(records: Sequence[Record], profile: Profile) -> Judgement:
         certain = len(window) - bisect_right(window, now - period + tolerance)
         possible = len(window)
         if refused(record):
-            if possible < allowed:
+            if possible < allowed and not _refusable(record, profile):
                 broken.append(_quota(row, record, "is refused", possible, allowed))
         else:
             if certain >= allowed:
                 broken.append(_quota(row, record, "is accepted beyond its quota", certain, allowed))
             window.append(now)
     return Judgement(checked, 0, broken)
+
+
+def _refusable(record: Record, profile: Profile) -> bool:
+    """Whether a request may have been refused for something else than its rate: no record says for what."""
+    limits, prompt, most = profile.limits, record.prompt_tokens, record.max_tokens
+    if limits.max_waiting is not None:
+        return True
+    if prompt is None:
+        return limits.max_model_len is not None or limits.kv_blocks is not None
+    longest = prompt + (most or 1)
+    too_long = limits.max_model_len is not None and longest > limits.max_model_len
+    return too_long or never_fits(profile, prompt, most) is not None
 
 
 def _quota(row: int, record: Record, what: str, used: int, allowed: int) -> Broken:
@@ -443,7 +456,8 @@ def service_gap(records: Sequence[Record], profile: Profile) -> Judgement:
 RECORD_RULES: Final[dict[str, RecordRule]] = {
     "lifecycle/duplicate-id": RecordRule((), (), duplicate_id),
     "time/causality": RecordRule((), (), causality),
-    "batch/capacity": RecordRule(("limits.max_seqs",), ("finish_ns",), capacity),
+    # Who is out of the batch between two times of its record, preempted, no record says.
+    "batch/capacity": RecordRule(("limits.max_seqs", "preemption.mode=none"), ("finish_ns",), capacity),
     "tokens/output-count": RecordRule((), ("max_tokens", "output_tokens"), output_count),
     "fairness/overtaking": RecordRule(("admission.order=fcfs", "admission.misfit"), (), overtaking),
     "fairness/service-gap": RecordRule(
@@ -473,6 +487,8 @@ def record_missing(rule: str, profile: Profile, columns: frozenset[str]) -> tupl
     lacking += [name for name in entry.columns if name not in columns]
     if rule == "time/causality" and not {"admitted_ns", "first_token_ns", "finish_ns"} & columns:
         lacking.append("finish_ns")
+    if rule == "batch/capacity" and profile.value("limits.seqs_cap") == "per-step":
+        lacking.append("limits.seqs_cap=resident")
     if rule == "fairness/service-gap" and profile.reuse.prefix:
         lacking.append("reuse.prefix=false")
     if rule == "fairness/overtaking":

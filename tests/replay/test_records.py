@@ -90,9 +90,18 @@ def test_times_that_run_backwards_are_impossible() -> None:
 def test_more_running_than_there_are_seats() -> None:
     """An end and a beginning at one instant share a seat."""
     records = [Record(n, 0, admitted_ns=n, finish_ns=10) for n in range(3)]
-    assert result(judged(records, limits={"max_seqs": 2}), "batch/capacity") == ("violates", 3)
+    claims: dict[str, dict[str, object]] = {"limits": {"max_seqs": 2}, "preemption": {"mode": "none"}}
+    assert result(judged(records, **claims), "batch/capacity") == ("violates", 3)
+    for preempts in ({"mode": "recompute"}, {}):
+        assert result(judged(records, **claims | {"preemption": preempts}), "batch/capacity") == (
+            "not checkable",
+            0,
+        )
+    per_step: dict[str, object] = {"max_seqs": 2, "seqs_cap": "per-step"}
+    assert result(judged(records, **claims | {"limits": per_step}), "batch/capacity") == ("not checkable", 0)
     relay = [Record(n, 0, admitted_ns=n * 10, finish_ns=n * 10 + 10) for n in range(3)]
-    assert result(judged(relay, limits={"max_seqs": 1}), "batch/capacity") == ("conforms", 3)
+    one: dict[str, object] = {"max_seqs": 1}
+    assert result(judged(relay, **claims | {"limits": one}), "batch/capacity") == ("conforms", 3)
 
 
 def test_a_limiter_is_held_to_its_quota_but_for_the_edge_of_its_window() -> None:
@@ -201,3 +210,17 @@ def test_who_was_refused_or_gave_up_is_owed_no_response() -> None:
     for status in ("rejected", "aborted"):
         report = judged([first, second._replace(status=status)], **claims)
         assert result(report, "fairness/delivery-order") == ("conforms", 1)
+
+
+def test_a_refusal_may_have_another_reason_than_the_rate() -> None:
+    quota = {"fairness": {"rate_limits": {"*": {"requests": 1, "per_ns": 9}}}}
+    record = Record("A", 0, prompt_tokens=8, max_tokens=4, tenant="a", status="rejected")
+
+    def verdict(**limits: object) -> str:
+        return result(judged([record], **quota, limits=limits), "fairness/rate-limit")[0]
+
+    assert verdict() == "violates"
+    assert verdict(max_model_len=12) == "violates"
+    assert verdict(max_model_len=11) == "conforms"
+    assert verdict(max_waiting=3) == "conforms"
+    assert verdict(kv_blocks=1, block_size=4) == "conforms"

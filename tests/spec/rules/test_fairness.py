@@ -323,3 +323,33 @@ def test_nothing_is_owed_to_who_has_no_response(judge, end: str) -> None:
 
     assert judge(f"{text}1 {end}\n1 finish B stop").broken == []
     assert judge(f"{text}1 finish B stop\n1 {end}").broken == ["fairness/delivery-order"]
+
+
+QUEUE = """
+cfg max_waiting={most}
+1 arrive A prompt=4
+1 arrive B prompt=4
+1 arrive C prompt=4
+"""
+
+
+def test_nobody_is_refused_for_a_queue_that_is_not_full(judge) -> None:
+    """Rules: refusals match the declared quotas; the length of the queue is one (Triton, TR2)."""
+
+    def steps(rows: str, most: int = 2) -> list[int | None]:
+        return judge(QUEUE.format(most=most) + rows).steps("fairness/rate-limit")
+
+    assert steps("1 reject C queue_full") == []
+    assert steps("1 reject C queue_full", most=3) == [1]
+    assert steps("1 reject B queue_full\n1 reject C queue_full") == [], "full when it came"
+    assert steps("1 admit A\n1 reject C queue_full") == [], "full when it came"
+    assert steps("1 reject C error", most=3) == []
+
+
+def test_without_refusals_the_length_of_the_queue_is_not_judged(judge) -> None:
+    assert judge(QUEUE.format(most=2))["fairness/rate-limit"].missing == (
+        "fairness.rate_limits",
+        "time_ns",
+        "tenant",
+        "reason",
+    )

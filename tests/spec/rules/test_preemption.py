@@ -450,3 +450,11 @@ def test_room_for_an_urgent_one_that_is_not_next_may_be_needed(judge) -> None:
     )
 
     assert judge(text).of("preemption/cause") == []
+
+
+def test_nobody_is_swapped_out_where_recompute_is_the_mode(judge) -> None:
+    text = "cfg preemption.mode={}\n1 arrive A prompt=4\n1 admit A\n1 schedule A start=0 tokens=4\n"
+    text += "2 preempt A swap\n"
+    assert judge(text.format("recompute")).steps("preemption/swap") == [2]
+    assert judge(text.format("swap")).broken == []
+    assert judge(text.format("swap").replace("A swap", "A recompute")).broken == []

@@ -221,3 +221,22 @@ def test_it_is_judged_on_request_alone(judge) -> None:
 
     assert PLAN not in {result.id for result in judge(text).report.rules}
     assert [result.id for result in judge(text, rules=(PLAN,)).report.rules] == [PLAN]
+
+
+SHARED = """
+cfg kv_blocks=8 block_size=4 prefix=true
+1 arrive A prompt=8 max=4
+1 admit A cached=0 blocks=2 block_ids=0,1
+1 schedule A start=0 tokens=8 blocks=2
+1 step
+2 arrive B prompt=9 max=4
+2 schedule A start=8 tokens=1 blocks=3 block_ids=2
+2 admit B cached=8 blocks=3 block_ids=0,1,3
+2 schedule B start=8 tokens=1 blocks=3
+"""
+
+
+def test_shared_blocks_are_compared_where_ids_say_who_holds_what(judge) -> None:
+    assert judge(SHARED + "2 step shared_blocks=2").broken == []
+    assert judge(SHARED + "2 step shared_blocks=1").broken == ["stats/agree"]
+    assert judge(SHARED + "2 step").broken == []
