@@ -23,25 +23,28 @@ _ENDS: Final = frozenset({"stop", "length", "abort"})
 
 def record(meta: Mapping[str, Any], parameters: Mapping[str, Any]) -> Record:
     """The record of a finished request; `parameters` are its sampling parameters. Raises `Unusable`."""
-    arrival = nanoseconds(meta.get("request_received_ts"), "s", "request_received_ts")
-    finished = _at(meta, "request_finished_ts")
-    reason = mapping(meta.get("finish_reason"), "finish_reason").get("type")
+    said = meta.get
+    arrival = nanoseconds(said("request_received_ts"), "s", "request_received_ts")
+    admitted, first = said("forward_entry_time"), said("first_token_latency")
+    finished = said("request_finished_ts")
+    if finished is not None:
+        finished = nanoseconds(finished, "s", "request_finished_ts")
+    elif (took := said("e2e_latency")) is not None:
+        finished = arrival + nanoseconds(took, "s", "e2e_latency")
+    reason = mapping(said("finish_reason"), "finish_reason").get("type")
+    most = parameters.get("max_new_tokens")
+    # By place: a million times, names cost.
     return Record(
-        word(meta.get("id"), "id"),
+        word(said("id"), "id"),
         arrival,
-        count(meta.get("prompt_tokens"), "prompt_tokens"),
-        count(meta.get("completion_tokens"), "completion_tokens"),
-        maybe_count(parameters.get("max_new_tokens"), "max_new_tokens"),
-        admitted_ns=_at(meta, "forward_entry_time"),
-        first_token_ns=_after(arrival, meta, "first_token_latency"),
-        finish_ns=_after(arrival, meta, "e2e_latency") if finished is None else finished,
-        status=reason if isinstance(reason, str) and reason in _ENDS else None,
+        count(said("prompt_tokens"), "prompt_tokens"),
+        count(said("completion_tokens"), "completion_tokens"),
+        None if most is None else maybe_count(most, "max_new_tokens"),
+        None,
+        None,
+        None,
+        None if admitted is None else nanoseconds(admitted, "s", "forward_entry_time"),
+        None if first is None else arrival + nanoseconds(first, "s", "first_token_latency"),
+        finished,
+        reason if isinstance(reason, str) and reason in _ENDS else None,
     )
-
-
-def _at(meta: Mapping[str, Any], name: str) -> int | None:
-    return None if meta.get(name) is None else nanoseconds(meta[name], "s", name)
-
-
-def _after(arrival: int, meta: Mapping[str, Any], name: str) -> int | None:
-    return None if meta.get(name) is None else arrival + nanoseconds(meta[name], "s", name)

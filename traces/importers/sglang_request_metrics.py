@@ -12,7 +12,8 @@ Lines are written as requests end, so they are put in the order of arrival.
 Source: https://github.com/sgl-project/sglang (Apache-2.0), the request metrics exporter.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,7 +44,23 @@ def read(path: Path, log: ImportLog) -> Iterator[Record]:
 
     def made(index: int, row: dict[str, Any]) -> Record:
         asked = row.get("request_parameters")
-        parameters = {} if asked is None else nested(asked, "request_parameters")
-        return sglang_meta.record(row, mapping(parameters.get("sampling_params"), "sampling_params"))
+        if asked is None:
+            return sglang_meta.record(row, {})
+        # Most requests of a service ask for the same: what is short is read once.
+        short = isinstance(asked, str) and len(asked) <= _SHORT
+        return sglang_meta.record(row, _known(asked) if short else _sampling(asked))
 
     return by_arrival(json_lines(path, made, log), log, since_first=True)
+
+
+_SHORT: Final = 1024
+
+
+def _sampling(asked: object) -> Mapping[str, Any]:
+    parameters = nested(asked, "request_parameters")
+    return mapping(parameters.get("sampling_params"), "sampling_params")
+
+
+@lru_cache(maxsize=1024)
+def _known(asked: str) -> Mapping[str, Any]:
+    return _sampling(asked)

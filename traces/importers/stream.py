@@ -46,8 +46,7 @@ def kept(
     """
     log.place = one_line(path)
     before: int | None = None
-    for index, (line, row) in enumerate(rows):
-        log.line = line
+    for index, (log.line, row) in enumerate(rows):
         try:
             record = make(index, row)
         except Unusable as problem:

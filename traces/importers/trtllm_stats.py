@@ -29,16 +29,16 @@ from typing import Any, Final
 
 from batchspec.spec.events import Event
 from batchspec.traces.header import Header
-from batchspec.traces.importers.fields import Unusable, count, mapping, maybe_count
+from batchspec.traces.importers.fields import MAX_COUNT, Unusable, count, mapping, maybe_count
 from batchspec.traces.importers.jsontext import keys_of, values
 from batchspec.traces.importers.log import ImportLog
 from batchspec.traces.importers.steps import Iteration, events_of
-from batchspec.traces.importers.times import date, nanoseconds
+from batchspec.traces.importers.times import nanoseconds, seconds
 
 NAME: Final = "trtllm-stats"
 SAYS: Final = "TensorRT-LLM iteration statistics (JSON)"
 
-_DATE: Final = re.compile(r"(\d\d)-(\d\d)-(\d{4}) (\d\d:\d\d:\d\d(?:\.\d{1,9})?)", re.ASCII)
+_DATE: Final = re.compile(r"(\d\d)-(\d\d)-(\d{4}) (\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?", re.ASCII)
 
 
 def detect(head: bytes, path: Path) -> bool:
@@ -79,7 +79,13 @@ def events(path: Path, log: ImportLog) -> Iterator[Event]:
 def us_date(text: object) -> int | None:
     """Nanoseconds since 1970 of a date with the month first; None if it is none."""
     found = _DATE.fullmatch(text) if isinstance(text, str) else None
-    return date(f"{found[3]}-{found[1]}-{found[2]} {found[4]}") if found else None
+    if found is None:
+        return None
+    month, day, year, clock, fraction = found.groups()
+    whole = seconds(f"{year}-{month}-{day} {clock}")
+    if whole is None:
+        return None
+    return whole * 1_000_000_000 + (int(fraction.ljust(9, "0")) if fraction else 0)
 
 
 def limits(max_seqs: object, kv_blocks: object, block_size: object) -> dict[str, Any]:
@@ -117,4 +123,6 @@ def _iteration(row: Mapping[str, Any], log: ImportLog) -> Iteration:
 
 
 def _maybe(row: Mapping[str, Any], name: str) -> int | None:
-    return maybe_count(row.get(name), name)
+    value = row.get(name)
+    # Nearly all values are whole numbers at once: they are spared two calls.
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else maybe_count(value, name)
