@@ -42,81 +42,24 @@ KNOWN: Final = ("5.24.0",)
 _CB: Final = "transformers.generation.continuous_batching"
 
 
-class Adapter:
-    """The continuous batching of transformers behind the protocol of the harness."""
+class Watch:
+    """Reads the decisions of a batch processor off where they are made, as rows without step and time."""
 
-    def __init__(self, profile: Profile) -> None:
-        """No requests yet. Raises `HarnessError` for an unknown version, a missing limit or overlap."""
-        self._parts = parts()
-        if profile.value("reuse.depth") > 1:
-            raise HarnessError("the asynchronous loop of transformers needs device streams: reuse.depth is 1")
-        self._processor = processor(self._parts, profile)
-        self._scheduler = self._processor.scheduler
-        self._cache = self._processor.cache
-        self._longest = profile.limits.max_model_len
-        self._shares = bool(profile.reuse.prefix)
-        self._names: dict[str, RequestId] = {}
+    def __init__(self, processor: Any) -> None:
+        """From now on. `names` maps the engine's ids, which are texts, to those of the rows."""
+        self.rows: list[Event] = []
+        self.names: dict[str, RequestId] = {}
+        self.shares = bool(processor.cache.use_prefix_sharing)
+        self._scheduler = processor.scheduler
+        self._cache = processor.cache
         self._joined: set[str] = set()
         self._seen: set[str] = set()
         self._held: dict[str, int] = {}
-        self._rows: list[Event] = []
-        self._batch: list[Any] = []
-        self._tokens: list[int] = []
         self._offloading = False
-        self._watch()
-        self.capabilities = Capabilities(
-            name="transformers continuous batching",
-            version=self._parts.version,
-            blocks="counts" if self._shares else "ids",
-            prefix=self._shares,
-        )
+        self._read_along(processor)
 
-    def add(self, request: Request) -> None:
-        """A request arrives."""
-        name = str(request.id)
-        if name in self._names:
-            raise Refused("error", f"request {request.id!r} is still live")
-        if not request.prompt or request.max_tokens < 1:
-            raise Refused("error", "a prompt token and max_new_tokens of at least 1 are needed")
-        if self._longest is not None and len(request.prompt) >= self._longest:
-            raise Refused(
-                "too_long", f"a prompt of {len(request.prompt)} tokens leaves no room for an output"
-            )
-        self._names[name] = request.id
-        self._scheduler.add_waiting_request(
-            self._parts.RequestState(
-                request_id=name,
-                initial_tokens=list(request.prompt),
-                max_new_tokens=request.max_tokens,
-                eos_token_id=request.stop_token,
-            )
-        )
-
-    def abort(self, request: RequestId) -> Iterable[Event]:
-        """Takes effect when the next batch is prepared."""
-        self._scheduler.set_request_cancellation(str(request))
-        return ()
-
-    def plan(self) -> Plan:
-        """`prepare_next_batch`: cancellations, the batch, whoever is offloaded for it."""
-        self._rows, self._batch = [], []
-        if self._processor.prepare_next_batch():
-            self._batch = list(self._processor.inputs_and_outputs.requests_in_batch)
-        return Plan(self._rows, **self._counters())
-
-    def commit(self, results: Results) -> Outcome:
-        """`update_batch` with the tokens of the results."""
-        self._rows = []
-        if self._batch:
-            self._tokens = [
-                next(iter(results.tokens.get(self._names.get(part.state.request_id, ""), ())), 0)
-                for part in self._batch
-                if part.has_new_token
-            ]
-            self._processor.update_batch()
-        return Outcome(self._rows, **self._counters())
-
-    def _counters(self) -> dict[str, int]:
+    def counters(self) -> dict[str, int]:
+        """The engine's own, in the words of a step row; cached blocks that nobody holds count as free."""
         allocator = self._allocator
         pool = self._cache.pool
         free = pool.num_free_sectors * allocator.blocks_per_sector + pool.count_free_blocks(allocator.index)
@@ -125,7 +68,7 @@ class Adapter:
             "waiting": len(self._scheduler.waiting_requests),
             "running": len(self._scheduler.active_requests),
         }
-        if self._shares:
+        if self.shares:
             counters["shared_blocks"] = sum(
                 count - 1 for count in allocator.ledger.shared_ref_counts.values()
             )
@@ -135,46 +78,42 @@ class Adapter:
     def _allocator(self) -> Any:
         return next(iter(self._cache.cache_allocators.values()))
 
-    def _table(self, name: str) -> list[int]:
+    def table(self, name: str) -> list[int]:
+        """The blocks that a request holds now."""
         return list(self._allocator.block_table.get(name, ()))
 
     # -- where decisions are made ------------------------------------------------------------------
 
-    def _watch(self) -> None:
+    def _read_along(self, processor: Any) -> None:
         scheduler, blocks = self._scheduler, self._cache
         blocks.count_new_complete_blocks = self._around_member(blocks.count_new_complete_blocks)
         blocks.search_prefix_match = self._around_match(blocks.search_prefix_match)
         blocks.free_blocks = self._around_free(blocks.free_blocks)
         scheduler.finish_request = self._around_finish(scheduler.finish_request)
         scheduler.clear_cancelled_requests = self._around_cancel(scheduler.clear_cancelled_requests)
-        manager = self._processor.offloading_manager
+        manager = processor.offloading_manager
         manager.offload_requests = self._around_offload(manager.offload_requests)
-        self._processor.inputs_and_outputs.prepare_batch_update = self._update
-
-    def _update(self) -> tuple[list[Any], list[int], None]:
-        """In place of the tokens that the device has sampled."""
-        return self._batch, self._tokens, None
 
     def _join(self, name: str, cached: int) -> None:
-        table = self._table(name)
+        table = self.table(name)
         joins = resume if name in self._seen else admit
         self._joined.add(name)
         self._seen.add(name)
         self._held[name] = len(table)
-        ids = None if self._shares else table
-        self._rows.append(joins(self._names[name], cached=cached, blocks=len(table), block_ids=ids))
+        ids = None if self.shares else table
+        self.rows.append(joins(self.names[name], cached=cached, blocks=len(table), block_ids=ids))
 
     def _around_member(self, count: Any) -> Any:
         def counted(state: Any, tokens: int) -> Any:
             name = state.request_id
             if name not in self._joined:
                 self._join(name, state.position_offset)
-            table = self._table(name)
-            granted = None if self._shares else table[self._held[name] :]
+            table = self.table(name)
+            granted = None if self.shares else table[self._held[name] :]
             self._held[name] = len(table)
-            self._rows.append(
+            self.rows.append(
                 schedule(
-                    self._names[name],
+                    self.names[name],
                     tokens,
                     start=state.position_offset,
                     blocks=len(table),
@@ -206,29 +145,29 @@ class Adapter:
 
     def _around_free(self, free: Any) -> Any:
         def freed(name: str, no_cache: bool = False) -> None:
-            returned = self._table(name)
+            returned = self.table(name)
             free(name, no_cache)
             if self._offloading and no_cache and name in self._joined:
                 self._joined.discard(name)
                 self._held.pop(name, None)
-                ids = None if self._shares else returned
-                self._rows.append(preempt(self._names[name], "recompute", blocks=0, block_ids=ids))
+                ids = None if self.shares else returned
+                self.rows.append(preempt(self.names[name], "recompute", blocks=0, block_ids=ids))
 
         return freed
 
     def _around_finish(self, end: Any) -> Any:
         def ended(name: str) -> None:
             state = self._scheduler.active_requests.get(name)
-            returned = self._table(name)
+            returned = self.table(name)
             end(name)
-            if self._offloading or state is None or name not in self._names:
+            if self._offloading or state is None or name not in self.names:
                 return
             stopped = bool(state.generated_tokens) and state.generated_tokens[-1] in state._eos_token_ids
-            ids = None if self._shares else returned
+            ids = None if self.shares else returned
             request = self._forget(name)
             outputs = len(state.initial_tokens) + len(state.generated_tokens) - state._true_initial_tokens
             outputs = outputs if state._true_initial_tokens else len(state.generated_tokens)
-            self._rows.append(
+            self.rows.append(
                 finish(request, "stop" if stopped else "length", outputs, blocks=0, block_ids=ids)
             )
 
@@ -236,12 +175,12 @@ class Adapter:
 
     def _around_cancel(self, clear: Any) -> Any:
         def cleared() -> Any:
-            tables = {name: self._table(name) for name in self._scheduler._requests_to_cancel}
+            tables = {name: self.table(name) for name in self._scheduler._requests_to_cancel}
             gone = clear()
             for state in gone:
                 name = state.request_id
-                ids = None if self._shares else tables.get(name, [])
-                self._rows.append(aborted(self._forget(name), "client", blocks=0, block_ids=ids))
+                ids = None if self.shares else tables.get(name, [])
+                self.rows.append(aborted(self._forget(name), "client", blocks=0, block_ids=ids))
             return gone
 
         return cleared
@@ -250,7 +189,80 @@ class Adapter:
         self._joined.discard(name)
         self._seen.discard(name)
         self._held.pop(name, None)
-        return self._names.pop(name)
+        return self.names.pop(name)
+
+
+class Adapter:
+    """The continuous batching of transformers behind the protocol of the harness."""
+
+    def __init__(self, profile: Profile) -> None:
+        """No requests yet. Raises `HarnessError` for an unknown version, a missing limit or overlap."""
+        self._parts = parts()
+        if profile.value("reuse.depth") > 1:
+            raise HarnessError("the asynchronous loop of transformers needs device streams: reuse.depth is 1")
+        self._processor = processor(self._parts, profile)
+        self._scheduler = self._processor.scheduler
+        self._longest = profile.limits.max_model_len
+        self._watch = Watch(self._processor)
+        self._names = self._watch.names
+        self._batch: list[Any] = []
+        self._tokens: list[int] = []
+        self._processor.inputs_and_outputs.prepare_batch_update = self._update
+        self.capabilities = Capabilities(
+            name="transformers continuous batching",
+            version=self._parts.version,
+            blocks="counts" if self._watch.shares else "ids",
+            prefix=self._watch.shares,
+        )
+
+    def add(self, request: Request) -> None:
+        """A request arrives."""
+        name = str(request.id)
+        if name in self._names:
+            raise Refused("error", f"request {request.id!r} is still live")
+        if not request.prompt or request.max_tokens < 1:
+            raise Refused("error", "a prompt token and max_new_tokens of at least 1 are needed")
+        if self._longest is not None and len(request.prompt) >= self._longest:
+            raise Refused(
+                "too_long", f"a prompt of {len(request.prompt)} tokens leaves no room for an output"
+            )
+        self._names[name] = request.id
+        self._scheduler.add_waiting_request(
+            self._parts.RequestState(
+                request_id=name,
+                initial_tokens=list(request.prompt),
+                max_new_tokens=request.max_tokens,
+                eos_token_id=request.stop_token,
+            )
+        )
+
+    def abort(self, request: RequestId) -> Iterable[Event]:
+        """Takes effect when the next batch is prepared."""
+        self._scheduler.set_request_cancellation(str(request))
+        return ()
+
+    def plan(self) -> Plan:
+        """`prepare_next_batch`: cancellations, the batch, whoever is offloaded for it."""
+        self._watch.rows, self._batch = [], []
+        if self._processor.prepare_next_batch():
+            self._batch = list(self._processor.inputs_and_outputs.requests_in_batch)
+        return Plan(self._watch.rows, **self._watch.counters())
+
+    def commit(self, results: Results) -> Outcome:
+        """`update_batch` with the tokens of the results."""
+        self._watch.rows = []
+        if self._batch:
+            self._tokens = [
+                next(iter(results.tokens.get(self._names.get(part.state.request_id, ""), ())), 0)
+                for part in self._batch
+                if part.has_new_token
+            ]
+            self._processor.update_batch()
+        return Outcome(self._watch.rows, **self._watch.counters())
+
+    def _update(self) -> tuple[list[Any], list[int], None]:
+        """In place of the tokens that the device has sampled."""
+        return self._batch, self._tokens, None
 
 
 def make(profile: Profile) -> Adapter:

@@ -181,7 +181,7 @@ def noting(base: type) -> type:
     }
     clock = time.monotonic_ns
 
-    class Noting(base):  # type: ignore[misc, valid-type]
+    class Noting(base):  # type: ignore[misc]
         """vLLM's scheduler, unchanged in what it decides."""
 
         sink: Sink | None = None

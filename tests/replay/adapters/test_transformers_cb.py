@@ -13,11 +13,15 @@ except PackageNotFoundError:
 if INSTALLED not in adapter.KNOWN:
     pytest.skip("no transformers that the adapter knows", allow_module_level=True)
 
+from batchspec.replay.adapters.recording import BackgroundWriter
+from batchspec.replay.adapters.transformers_recorder import Pages, Recorder, header_of
 from batchspec.replay.checker import check
-from batchspec.replay.claims import named_profile
+from batchspec.replay.claims import claimed, named_profile
 from batchspec.replay.drive import Script, drive
 from batchspec.replay.harness import HarnessError, Refused, Request
 from batchspec.spec.profile import Profile
+from batchspec.traces.flight import Keep
+from batchspec.traces.reader import open_trace
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of torch are not ours
 
@@ -71,3 +75,38 @@ def test_what_is_refused() -> None:
 def test_the_asynchronous_loop_is_not_driven() -> None:
     with pytest.raises(HarnessError, match="streams"):
         adapter.make(claims(reuse={"depth": 2}))
+
+
+def test_a_recorded_processor_leaves_a_trace_whose_cuts_conform(tmp_path) -> None:
+    """The real processor under the recorder; each part begins with what is live, so any can be the first."""
+    engine = adapter.parts()
+    processor = adapter.processor(engine, claims(limits={"kv_blocks": 12}))
+    now = iter(range(1, 10**6))
+    writer = BackgroundWriter(
+        tmp_path / "t",
+        header_of(processor, "test"),
+        Pages(),
+        Keep(ns=80),
+        clock=lambda: next(now),
+        start=False,
+    )
+    Recorder(processor, writer, clock=lambda: next(now))
+    for number in range(8):
+        prompt = list(range(3, 8 + number))
+        processor.scheduler.add_waiting_request(
+            engine.RequestState(request_id=f"r{number}", initial_tokens=prompt, max_new_tokens=9)
+        )
+    inputs = processor.inputs_and_outputs
+    inputs.prepare_batch_update = lambda: (inputs.requests_in_batch, [7] * 64, None)
+    while processor.prepare_next_batch():
+        processor.update_batch()
+        writer.flush()
+    writer.close(complete=True)
+
+    parts = sorted((tmp_path / "t").iterdir())
+    assert len(parts) > 2
+    for part in parts[:-1]:
+        trace = open_trace(tmp_path / "t")
+        found = check(trace, claimed(trace.header.profile, trace.header.config)).findings
+        assert [finding for finding in found if not finding.rule.startswith("liveness/")] == []
+        part.unlink()
