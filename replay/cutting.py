@@ -136,7 +136,7 @@ def _that_matter(trace: Trace, row: int, step: int, named: Iterable[RequestId]) 
         if request is None:
             if at >= recent:
                 yield event
-        elif (start := wanted.get(request)) is not None and at >= start:
+        elif (since := wanted.get(request)) is not None and at >= since:
             yield event
         at += 1
 
@@ -157,7 +157,7 @@ def _named(trace: Trace, first: int, last: int) -> set[RequestId]:
     for _, batch in trace.raw(first, last, ["request"], _BATCH):
         if batch.num_columns:
             found.update(batch.column(0).unique().to_pylist())
-    found.discard(None)  # type: ignore[arg-type]
+    found.discard(None)
     return found
 
 

@@ -307,8 +307,8 @@ def _over(a: Step | None, b: Step | None) -> Divergence:
     return Divergence(
         "end",
         one.event.subject,
-        a and a.number,
-        b and b.number,
+        None if a is None else a.number,
+        None if b is None else b.number,
         one.row if a else None,
         one.row if b else None,
         text if a else "is over",
@@ -368,9 +368,10 @@ def _about(one: Decision, a: Step, b: Step) -> Divergence:
             aspect = "output" if left.kind == "output" else _ASPECTS[name]
             return _made(aspect, left, right, a, b, _said(left), _said(right))
     at = min(len(mine), len(theirs))
-    left, right = (mine[at] if at < len(mine) else None), (theirs[at] if at < len(theirs) else None)
-    there = next(one for one in (left, right) if one is not None)
-    return _made(_kind(there.kind), left, right, a, b, _instead(left, there, a), _instead(right, there, b))
+    next_one, next_other = (mine[at] if at < len(mine) else None), (theirs[at] if at < len(theirs) else None)
+    there = next(decision for decision in (next_one, next_other) if decision is not None)
+    said = _instead(next_one, there, a), _instead(next_other, there, b)
+    return _made(_kind(there.kind), next_one, next_other, a, b, *said)
 
 
 def _instead(mine: Decision | None, there: Decision, step: Step) -> str:

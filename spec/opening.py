@@ -207,7 +207,7 @@ def _begin(state: State, line: Line, opening: Mapping[str, Any]) -> None:
     records = list(state.live.values())
     for key, said in _object(opening.get("requests", {})).items():
         record = records[int(key)]
-        values = {name: _count(said[name], name) for name in _OF_A_REQUEST if name in said}
+        values: dict[str, Any] = {name: _count(said[name], name) for name in _OF_A_REQUEST if name in said}
         state.live[record.id] = record._replace(**values)
     for key, table in _object(opening.get("holes", {})).items():
         held = iter(state.tables[records[int(key)].id])

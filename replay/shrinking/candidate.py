@@ -7,7 +7,7 @@ by as much, and a right one stays right. A figure that the events cannot give is
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from batchspec.replay.checker import Walk
 from batchspec.spec import opening
@@ -187,7 +187,7 @@ def _righted(state: State, event: Event, off: Figures) -> Event:
         # How much of what is shared was shared with those left out, nobody knows.
         event = event._replace(shared_blocks=None)
     derived = _derived(state, event)
-    changed: dict[str, int | None] = {}
+    changed: dict[str, Any] = {}
     for name in _COUNTERS:
         if getattr(event, name) is None:
             continue
