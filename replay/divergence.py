@@ -36,6 +36,10 @@ _COMPARED: Final[Mapping[str, tuple[str, ...]]] = {
     "cancel": (),
     "ready": (),
 }
+_PLACES: Final = {
+    kind: tuple((column, Event._fields.index(column)) for column in columns)
+    for kind, columns in _COMPARED.items()
+}
 _COUNTERS: Final = ("free_blocks", "running", "waiting")
 _INPUTS: Final = ("prompt_tokens", "max_tokens", "priority", "tenant", "prediction")
 _ASPECTS: Final = {
@@ -79,9 +83,16 @@ class Step:
     counters: dict[str, int] = field(default_factory=dict)
     arrived: dict[Key, int] = field(default_factory=dict)
 
-    def of(self, key: Key) -> list[tuple[str, Mapping[str, Any]]]:
-        """What was decided about one request."""
-        return [(one.kind, one.values) for one in self.decisions if one.key == key]
+    def told(self) -> list[tuple[Key, str, Mapping[str, Any]]]:
+        """What is compared of each decision, in order."""
+        return [(one.key, one.kind, one.values) for one in self.decisions]
+
+    def by_key(self) -> dict[Key, list[tuple[str, Mapping[str, Any]]]]:
+        """What was decided about each request."""
+        found: dict[Key, list[tuple[str, Mapping[str, Any]]]] = {}
+        for one in self.decisions:
+            found.setdefault(one.key, []).append((one.kind, one.values))
+        return found
 
     def ids(self, *kinds: str) -> list[RequestId]:
         """The requests of the rows of these kinds, in order, by their names in this run."""
@@ -258,11 +269,7 @@ def _steps(trace: Trace, kinds: frozenset[str], names: _Names) -> Iterator[Step]
         if kind in ("arrive", "live"):
             step.arrived[names.arrived(event.subject)] = row
         elif kind in kinds:
-            values = {
-                column: getattr(event, column)
-                for column in _COMPARED[kind]
-                if getattr(event, column) is not None
-            }
+            values = {column: value for column, at in _PLACES[kind] if (value := event[at]) is not None}
             if "cause" in values:
                 values["cause"] = names.key(values["cause"])[0]
             step.decisions.append(Decision(names.key(event.subject), kind, values, row, event))
@@ -319,11 +326,15 @@ def _over(a: Step | None, b: Step | None) -> Divergence:
 
 
 def _differ(a: Step, b: Step) -> Divergence | None:
+    if a.told() == b.told():
+        return None
+    mine, theirs = a.by_key(), b.by_key()
+    keys = {key for key in [*mine, *theirs] if _unlike(mine.get(key, []), theirs.get(key, []))}
     unlike = [
         (place, side, one)
-        for side, (step, other) in enumerate(((a, b), (b, a)))
+        for side, step in enumerate((a, b))
         for place, one in enumerate(step.decisions)
-        if _unlike(step.of(one.key), other.of(one.key))
+        if one.key in keys
     ]
     if unlike:
         place, _, one = min(unlike, key=lambda found: found[:2])
