@@ -50,7 +50,7 @@ class LegalTransition(GuardRule):
     id = "lifecycle/legal-transition"
     sentence = (
         "Each event is legal from the state that the request is in; a pass is dispatched once before it "
-        "completes, and completes once."
+        "completes, and completes once; a transfer ends that has begun."
     )
     source = TRACE_FORMAT + ", column `legal from`"
 
@@ -78,6 +78,21 @@ class LegalTransition(GuardRule):
         told = "dispatch" in state.kinds and "pass" in state.columns and not state.began_running
         if told and event.pass_step not in state.in_flight:
             self._twice(event, "its dispatch first", "not under way")
+
+    def before_transfer_end(self, event: Event, record: Request | None) -> None:
+        """A transfer ends that has not begun? One from before the trace's beginning is not known."""
+        state = self.state
+        if event.reason is None or "transfer_begin" not in state.kinds or state.began_running:
+            return
+        begun = state.transfers.get(event.subject, {})
+        if not begun or (event.reason != "failed" and event.reason not in begun and "" not in begun):
+            under_way = ", ".join(begun) or "none"
+            self.flag(
+                f"a transfer ({event.reason}) of {event.request} ends that has not begun",
+                event.subject,
+                expected=f"its transfer_begin ({event.reason}) first",
+                observed=f"transfers of {event.request} under way: {under_way}",
+            )
 
     def _twice(self, event: Event, expected: str, where: str) -> None:
         self.flag(

@@ -309,3 +309,22 @@ def test_a_pass_whose_other_end_no_row_tells_is_not_judged(judge) -> None:
     assert judge(PASSES + "2 dispatch pass=1\n2 step").broken == []
     running = "header begins=running\n1 live A running start=1 prompt=1 output_tokens=1\n1 complete pass=0\n"
     assert "lifecycle/legal-transition" not in judge(running + "1 dispatch pass=1\n1 step").broken
+
+
+TRANSFER = """
+1 arrive A prompt=4
+1 admit A block_ids=0
+1 schedule A start=0 tokens=4
+1 finish A stop
+1 transfer_begin A send block_ids=0
+"""
+
+
+def test_a_transfer_ends_that_has_begun(judge) -> None:
+    assert judge(TRANSFER + "2 transfer_end A send block_ids=0").of("lifecycle/legal-transition") == []
+    assert judge(TRANSFER + "2 transfer_end A failed block_ids=0").of("lifecycle/legal-transition") == []
+    assert judge(TRANSFER + "2 transfer_end A receive").steps("lifecycle/legal-transition") == [2]
+    twice = TRANSFER + "2 transfer_end A send block_ids=0\n3 transfer_end A send block_ids=0"
+    assert judge(twice).steps("lifecycle/legal-transition") == [3]
+    alone = TRANSFER.replace("1 transfer_begin A send block_ids=0\n", "")
+    assert judge(alone + "2 transfer_end A send").of("lifecycle/legal-transition") == []
