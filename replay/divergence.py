@@ -269,7 +269,9 @@ def _steps(trace: Trace, kinds: frozenset[str], names: _Names) -> Iterator[Step]
         if kind in ("arrive", "live"):
             step.arrived[names.arrived(event.subject)] = row
         elif kind in kinds:
-            values = {column: value for column, at in _PLACES[kind] if (value := event[at]) is not None}
+            values: dict[str, Any] = {
+                column: value for column, at in _PLACES[kind] if (value := event[at]) is not None
+            }
             if "cause" in values:
                 values["cause"] = names.key(values["cause"])[0]
             step.decisions.append(Decision(names.key(event.subject), kind, values, row, event))
