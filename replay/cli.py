@@ -27,6 +27,7 @@ from batchspec.replay.commands.explore import explore
 from batchspec.replay.commands.export import export
 from batchspec.replay.commands.imports import import_
 from batchspec.replay.commands.info import info
+from batchspec.replay.commands.mutate import mutate
 from batchspec.replay.commands.profiles import profiles
 from batchspec.replay.commands.prove import prove
 from batchspec.replay.commands.record import record
@@ -66,6 +67,7 @@ _COMMANDS: Final[dict[Callable[..., None], str]] = {
     conform: "The conformance suite on a scheduler.",
     explore: "Every state of a small configuration.",
     prove: "The invariants of the spec, for every size.",
+    mutate: "How many faults in good traces are found.",
     info: "What a trace holds, and what can be judged.",
     report: "The HTML report of a trace.",
     export: "A trace for the Perfetto viewer.",
