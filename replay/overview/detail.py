@@ -26,7 +26,7 @@ class Detail:
         self._windows: list[list[int]] = []
         self._head: int | None = None
         self._full = False
-        self._ends_at = 0
+        self._lost = 0
         self.runs: list[Run] = []
         self.names: set[RequestId] = set()
         """Who occurs in the runs that are kept."""
@@ -43,11 +43,12 @@ class Detail:
 
     def add(self, run: Run) -> None:
         """Take in one run."""
-        if self._full:
-            return
         if self._head is not None and not (run.first <= self._head or self._is_wanted(run)):
             return
-        if len(self.runs) < self._most:
+        if self._full:
+            # Runs come in the order of their ends: one that is left out may have begun long ago.
+            self._lost = min(self._lost, run.first)
+        elif len(self.runs) < self._most:
             self.runs.append(run)
             self.names.add(run.request)
         elif self._head is None:
@@ -55,7 +56,7 @@ class Detail:
             self.add(run)
         else:
             self._full = True
-            self._ends_at = run.last
+            self._lost = run.first
 
     def spans(self, steps: int) -> list[tuple[int, int]]:
         """The steps of which every run was kept."""
@@ -63,12 +64,12 @@ class Detail:
             return [(0, steps - 1)] if steps else []
         spans = [(0, self._head)] if self._head >= 0 else []
         for first, last in self._windows:
-            if self._full and last >= self._ends_at:
-                break
             if spans and first <= spans[-1][1] + 1:
                 spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
             else:
                 spans.append((first, last))
+        if self._full:
+            spans = [(first, min(last, self._lost - 1)) for first, last in spans if first < self._lost]
         return spans
 
     def _is_wanted(self, run: Run) -> bool:
