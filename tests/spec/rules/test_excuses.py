@@ -181,3 +181,156 @@ def test_a_block_that_others_share_would_not_come_free(judge) -> None:
     shared = text.format(same="false", cached=8, tokens=10, ids="0,1,3,4,5")
 
     assert "fairness/priority-inversion" not in judge(shared).broken
+
+
+CACHE = """
+cfg kv_blocks=8 block_size=4 prefix=true same_pass={same} preemption.mode=swap
+1 arrive A prompt=8 max=9
+1 arrive B prompt=8 max=9
+1 admit A cached=0 blocks=2 block_ids=0,1
+1 schedule A start=0 tokens={tokens} blocks=2
+"""
+TAKES = "{step} admit B cached=4 blocks=2 block_ids=0,2\n{step} schedule B start=4 tokens=4 blocks=2\n"
+
+
+def test_a_block_that_this_very_pass_writes_may_be_taken_over_where_that_is_claimed(judge) -> None:
+    """Rules, memory/unwritten: an earlier pass, or with `same_pass` the same."""
+
+    def steps(same: str, tokens: int, step: int) -> list[int | None]:
+        return judge(CACHE.format(same=same, tokens=tokens) + TAKES.format(step=step)).steps(
+            "memory/unwritten"
+        )
+
+    assert steps("true", 8, 1) == []
+    assert steps("false", 8, 1) == [1]
+    assert steps("false", 8, 2) == []
+    assert steps("true", 3, 2) == [2], "three of its four positions are written"
+
+
+def test_what_comes_back_from_the_host_needs_not_have_been_written_there(judge) -> None:
+    """Trace format: swap-in may bring KV back in other blocks."""
+    text = CACHE.format(same="false", tokens=8) + "2 preempt A {how} blocks=0\n"
+    text += "3 resume A cached=4 blocks=2 block_ids=6,7\n"
+
+    assert judge(text.format(how="swap")).of("memory/unwritten") == []
+    assert judge(text.format(how="recompute")).steps("memory/unwritten") == [3]
+
+
+def test_a_block_that_is_taken_back_before_its_pass_ran_is_not_written(judge) -> None:
+    text = CACHE.format(same="true", tokens=8).replace("preemption.mode=swap", "preemption.mode=recompute")
+    taken_back = text + "1 preempt A recompute blocks=0\n1 step\n" + TAKES.format(step=2)
+    ran_first = text + "1 step\n2 preempt A recompute blocks=0\n" + TAKES.format(step=2)
+
+    assert judge(taken_back).steps("memory/unwritten") == [2]
+    assert judge(ran_first).of("memory/unwritten") == []
+
+
+WINDOW = """
+header clock=virtual
+cfg batching.mode=dynamic window_ns=100 max_seqs={seats} token_budget={budget} kv_blocks=9 block_size=4
+cfg chunked_prefill=false order={order} misfit=stop test=known reserve=known preemption.mode=none {more}
+1 arrive A prompt=4 max=1 t=0ns
+1 arrive B prompt=4 max=1 t=0ns
+"""
+
+
+def test_a_batch_that_the_next_cannot_join_is_as_full_as_it_gets(judge) -> None:
+    """Rules, batch/dynamic-window: nobody can be owed a place in a step whose budget is used up."""
+    start = "1 admit A cached=0 t=200ns\n1 schedule A start=0 tokens=4 t=200ns\n1 step\n"
+
+    def steps(budget: int) -> list[int | None]:
+        return judge(WINDOW.format(seats=4, budget=budget, order="fcfs", more="") + start).steps(
+            "batch/dynamic-window"
+        )
+
+    assert steps(7) == []
+    assert steps(8) == [1], "B would have joined it"
+
+
+def test_the_age_that_counts_is_that_of_those_whose_turn_it_is(judge) -> None:
+    """Three are there for two seats: under sjf the oldest of all may not be one of the two."""
+    text = WINDOW.replace("1 arrive B", "1 arrive C prompt=2 max=1 t=190ns\n1 arrive B")
+    start = "1 admit C cached=0 t=200ns\n1 schedule C start=0 tokens=2 t=200ns\n1 step\n"
+
+    def steps(order: str) -> list[int | None]:
+        claims = text.format(seats=2, budget=64, order=order, more="preferred_sizes=[1]")
+        return judge(claims + start).steps("batch/dynamic-window")
+
+    assert steps("sjf") == []
+    assert steps("fcfs") == [1]
+
+
+SEAT = """
+cfg batching.mode=continuous chunked_prefill=true mixed={mixed} max_seqs=2 token_budget=16 kv_blocks={blocks}
+cfg block_size=4 order=fcfs misfit=stop test=known reserve=step watermark_blocks={watermark} K=4
+cfg work_conserving=true preemption.mode=recompute victim=latest-admitted resume=front
+cfg admit_in_same_step={same}
+1 arrive A prompt=4 max=40
+1 arrive B prompt=4 max=1
+1 arrive C prompt=4 max=9
+1 admit A slot=0 cached=0 blocks=1
+1 schedule A start=0 tokens=4 blocks=1
+1 admit B slot=1 cached=0 blocks=1
+1 schedule B start=0 tokens=4 blocks=1
+1 finish B length blocks=0
+1 step
+"""
+
+
+def seat(mixed: str = "true", blocks: int = 9, watermark: int = 0, same: str = "false") -> str:
+    return SEAT.format(mixed=mixed, blocks=blocks, watermark=watermark, same=same)
+
+
+def decodes(*steps: int) -> str:
+    return "".join(
+        f"{step} schedule A start={2 + step} tokens=1 blocks={-(-(3 + step) // 4)}\n{step} step\n"
+        for step in steps
+    )
+
+
+def test_a_step_of_decodes_has_no_place_for_a_prompt_where_the_phases_are_apart(judge) -> None:
+    """Trace format, step 9: whether C fits then is not known, and what is not known is not assumed."""
+    assert judge(seat() + decodes(2)).steps("slots/reuse") == [2]
+    apart = judge(seat(mixed="false") + decodes(2, 3, 4, 5, 6, 7))
+    assert apart.of("slots/reuse") == []
+    assert apart.of("admission/needless-wait") == []
+    assert judge(seat(mixed="false") + "2 step\n").steps("slots/reuse") == [2], "no decode takes the step"
+
+
+def test_the_watermark_is_kept_while_another_runs_and_only_then(judge) -> None:
+    """Options, watermark_blocks: C needs one block; A holds two of three in step 2."""
+    assert judge(seat(blocks=3) + decodes(2)).steps("slots/reuse") == [2]
+    assert judge(seat(blocks=3, watermark=1) + decodes(2)).of("slots/reuse") == []
+    alone = seat(blocks=3, watermark=1).replace(
+        "1 finish B length", "1 finish A stop blocks=0\n1 finish B length"
+    )
+    assert judge(alone + "2 step\n").steps("slots/reuse") == [2], "nobody runs that it is kept for"
+
+
+PREEMPTS = "2 preempt A operator blocks=0\n2 step\n"
+
+
+def test_a_step_that_preempts_owes_the_seat_in_the_next_one(judge) -> None:
+    """Rules, slots/reuse: such a step is excused unless `admit_in_same_step`; the duty then passes on."""
+    later = PREEMPTS + "3 resume A slot=0 cached=0 blocks=2\n3 schedule A start=0 tokens=5 blocks=2\n"
+
+    assert judge(seat() + later + "3 admit C slot=1 cached=0 blocks=1\n3 step").of("slots/reuse") == []
+    assert judge(seat() + PREEMPTS + "3 step").steps("slots/reuse") == [3]
+    assert judge(seat(same="true") + PREEMPTS).of("slots/reuse") == [], "only A is left to come in"
+
+
+def test_excused_steps_neither_count_nor_reset_and_a_turn_that_is_not_does(judge) -> None:
+    """Rules, admission/needless-wait: K consecutive steps in which the same request is next and fits."""
+
+    def steps(text: str) -> list[int | None]:
+        return judge(seat() + text).steps("admission/needless-wait")
+
+    assert steps(decodes(2, 3, 4, 5)) == []
+    assert steps(decodes(2, 3, 4, 5, 6)) == [6], "next, and fits, in steps 2 to 5"
+    evicts = "4 preempt A operator blocks=0\n4 step\n"
+    back = "5 resume A slot=0 cached=0 blocks=2\n5 schedule A start=0 tokens=7 blocks=2\n5 step\n"
+    late = "".join(f"{step} schedule A start={1 + step} tokens=1 blocks=3\n{step} step\n" for step in (6, 7))
+    assert steps(decodes(2, 3) + evicts + back + late) == [7], "step 4 counts for nothing"
+    unready = decodes(4).replace("4 step", "4 skip C not_ready\n4 step")
+    assert steps(decodes(2, 3) + unready + decodes(5, 6, 7, 8)) == []
+    assert steps(decodes(2, 3) + unready + decodes(5, 6, 7, 8, 9)) == [9], "it begins anew in step 5"
