@@ -249,7 +249,7 @@ def _write(
     elif not reports and traces == 1:
         return  # the one line on standard error says it all
     elif format is Format.junit:
-        console.emit(junit_xml(reports, unusable))
+        console.emit(junit_xml(reports, unusable, [judged.waived.covered() for judged in done]))
     elif format is Format.sarif:
         waived = [judged.waived.covered() for judged in done]
         console.emit(to_json(sarif_object(reports, unusable, waived, status)))

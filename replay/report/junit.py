@@ -1,27 +1,36 @@
 """The JUnit report: a suite a trace, a test case a rule, for the test pages of CI systems.
 
 A broken rule is a failure with its findings as text. What was not put to the test is no pass: not
-checkable, open and not exercised rules are skipped tests with the reason. A trace that could not be
-read is a suite with one error. No times are written, so that the same report is the same text.
+checkable, open and not exercised rules are skipped tests with the reason. What a waiver covers stands in
+the output of its rule's case, with the waiver's reason and link. A trace that could not be read is a
+suite with one error. No times are written, so that the same report is the same text.
 """
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from batchspec.replay.report.page import count, plain
+from batchspec.replay.waivers import Waiver
 from batchspec.spec.verdict import Finding, Report, RuleResult
+
+Suppressed = Iterable[tuple[Waiver, Finding, int]]
+"""What waivers cover in one trace: the waiver, the first finding that it covers, and how many in all."""
 
 _LONGEST: Final = 100_000
 # What XML 1.0 cannot hold even as a reference; `plain` has written control characters as escapes before.
 _NO_XML = re.compile("[\ufffe\uffff]")
 
 
-def junit_xml(reports: Sequence[Report], unusable: Mapping[str, str]) -> str:
-    """The XML text of a run. `unusable` has the error of each trace that could not be read."""
+def junit_xml(
+    reports: Sequence[Report], unusable: Mapping[str, str], waived: Sequence[Suppressed] = ()
+) -> str:
+    """The XML text of a run. `unusable` has the error of each trace that could not be read, `waived`, for
+    each report, what waivers covered in its trace."""
     several = len(reports) > 1
-    suites = [_suite(report, several) for report in reports]
+    covered = [*(list(one) for one in waived), *([] for _ in reports)]
+    suites = [_suite(report, several, covered[number]) for number, report in enumerate(reports)]
     suites += [_unread(trace, error) for trace, error in unusable.items()]
     root = ET.Element("testsuites", name="batchspec")
     for name in ("tests", "failures", "errors", "skipped"):
@@ -31,9 +40,12 @@ def junit_xml(reports: Sequence[Report], unusable: Mapping[str, str]) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(report: Report, several: bool) -> ET.Element:
+def _suite(report: Report, several: bool, covered: Sequence[tuple[Waiver, Finding, int]]) -> ET.Element:
     suite = ET.Element("testsuite", name=_clean(report.trace))
-    cases = [_case(result, report, several) for result in report.rules]
+    by_rule: dict[str, list[str]] = {}
+    for waiver, finding, many in covered:
+        by_rule.setdefault(finding.rule, []).extend(_waived(waiver, finding, many))
+    cases = [_case(result, report, several, by_rule.get(result.id, [])) for result in report.rules]
     found = [case.find(word) is not None for word in ("failure", "skipped") for case in cases]
     suite.set("tests", str(len(cases)))
     suite.set("failures", str(sum(found[: len(cases)])))
@@ -50,7 +62,7 @@ def _suite(report: Report, several: bool) -> ET.Element:
     return suite
 
 
-def _case(result: RuleResult, report: Report, several: bool) -> ET.Element:
+def _case(result: RuleResult, report: Report, several: bool, waived: Sequence[str]) -> ET.Element:
     family, _, _ = result.id.partition("/")
     # GitLab tells cases apart by class and name alone, whatever suite they stand in.
     name = f"{result.id} ({report.trace})" if several else result.id
@@ -70,8 +82,15 @@ def _case(result: RuleResult, report: Report, several: bool) -> ET.Element:
     elif not result.checked:
         _skip(case, "not exercised: nothing in this trace puts it to the test")
     if result.waived:
-        ET.SubElement(case, "system-out").text = f"{count(result.waived, 'violation')} waived"
+        lines = [f"{count(result.waived, 'violation')} waived", *waived]
+        ET.SubElement(case, "system-out").text = _clean("\n".join(lines))
     return case
+
+
+def _waived(waiver: Waiver, finding: Finding, many: int) -> list[str]:
+    link = f" ({waiver.link})" if waiver.link else ""
+    lines = [*_lines(finding), f"  waived:     {waiver.reason}{link}"]
+    return [*lines, f"  and {count(many - 1, 'more', 'more')}"] if many > 1 else lines
 
 
 def _lines(finding: Finding) -> list[str]:

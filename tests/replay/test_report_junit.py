@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from batchspec.replay.report.junit import junit_xml
+from batchspec.replay.waivers import Waiver
 from batchspec.spec.verdict import Finding, Report, RuleResult
 
 REPORT = Report(
@@ -116,3 +117,23 @@ def test_cases_of_several_traces_can_be_told_apart_by_class_and_name() -> None:
     names = [(each.get("classname"), each.get("name")) for each in root.iter("testcase")]
     assert len(names) == len(set(names)) == 14
     assert ("batchspec.slots", "slots/reuse (other.parquet)") in names
+
+
+def test_what_a_waiver_covers_comes_with_its_reason() -> None:
+    finding = Finding("batch/capacity", 4, 9, ("A",), "at most 2", "3 running", "3 requests run")
+    waiver = Waiver(1, "batch/capacity", "known <since> May", link="https://example.org/7")
+    root = ET.fromstring(junit_xml([REPORT, REPORT], {}, [[(waiver, finding, 2)], []]))
+    first, second = root.findall("testsuite")
+    told = first.find("testcase[@name='batch/capacity (run.parquet)']/system-out")
+    assert told is not None
+    assert (told.text or "").split("\n") == [
+        "2 violations waived",
+        "step 4, row 9: 3 requests run",
+        "  seen:       3 running",
+        "  should be:  at most 2",
+        "  waived:     known <since> May (https://example.org/7)",
+        "  and 1 more",
+    ]
+    other = second.find("testcase[@name='batch/capacity (run.parquet)']/system-out")
+    assert other is not None
+    assert other.text == "2 violations waived"
