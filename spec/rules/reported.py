@@ -20,7 +20,7 @@ class StatsAgree(Rule):
     @classmethod
     def needs(cls, profile: Profile, columns: frozenset[str], kinds: frozenset[str]) -> Sequence[str]:
         """Something must be reported, and who joins be told: the log of an engine's counters does not say."""
-        shared = {"block_ids", "shared_blocks"} <= columns
+        shared = {"blocks", "block_ids", "shared_blocks"} <= columns
         if not shared and not {"waiting", "running", "free_blocks"} & columns:
             return ("running",)
         return () if kinds & {"admit", "live"} else ("admit",)
@@ -60,9 +60,15 @@ class StatsAgree(Rule):
             )
 
     def _ids_told(self) -> bool:
-        """Whether ids say of each block who holds it."""
+        """Whether ids say of each block who holds it, and counts how many everybody holds."""
         state = self.state
-        return state.has_ids and not state.untold and not state.unknown_blocks and state.lag_known
+        return (
+            state.has_ids
+            and state.has_blocks
+            and not state.untold
+            and not state.unknown_blocks
+            and state.lag_known
+        )
 
 
 class OutputsInvariant(Rule):
