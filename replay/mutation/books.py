@@ -17,16 +17,32 @@ _OF_THE_STEP: Final = frozenset(
 )
 """What belongs to the row or the judgement of a step, not to what happened."""
 
+_NO_ORDER: Final[dict[str, Any]] = {
+    "number": 0,
+    "place": 0,
+    "first_admit": None,
+    "joined": None,
+    "late": False,
+}
+
 
 def after_rows(good: Good, events: Sequence[Event]) -> dict[str, Any]:
     """The books after these rows."""
     return _told(_walked(good, events))
 
 
-def after_step(good: Good, events: Sequence[Event], step: int) -> dict[str, Any]:
-    """The books when the step after `step` begins."""
+def after_step(good: Good, events: Sequence[Event], step: int, ordinals: bool = True) -> dict[str, Any]:
+    """The books when the step after `step` begins; without `ordinals` they do not say who came first."""
     rows = [event for event in events if event.step <= step]
-    return _told(_walked(good, [*rows, Event(step + 1, "step")]))
+    told = _told(_walked(good, [*rows, Event(step + 1, "step")]))
+    if not ordinals:
+        told["live"] = {name: record._replace(**_NO_ORDER) for name, record in told["live"].items()}
+        told["ended"] = {name: end._replace(number=0) for name, end in told["ended"].items()}
+        for name in ("waiting", "preempted", "running"):
+            told[name] = sorted(map(str, dict(told[name])))
+        for name in ("parked", "untold"):
+            told[name] = sorted(map(str, told[name]))
+    return told
 
 
 def _walked(good: Good, events: Sequence[Event]) -> State:

@@ -8,7 +8,7 @@ A survivor is *legal* where the trace with the fault tells of a run that the spe
     clock      the clock still runs forward, and no claim is measured by this time
     outside    the word is the model's, the client's or the operator's: any other is as good
     moment     what the client does comes at another moment of the step, or does not come
-    tie        the policy leaves open which of the two comes first
+    tie        rows of one step in another order, which neither the policy nor what they do gives a meaning
     unclaimed  a member may be left out of a step where nothing claims that it runs in every one
     unsaid     the row is one that a trace may leave out: without all of its kind the good trace is good too
     bounded    a rule judges this value, or how late the row comes, and lets it pass; it speaks at another
@@ -254,31 +254,60 @@ def _moment(good: Good, mutant: Mutant) -> Reason | None:
         return Reason(
             LEGAL, "moment", f"the {fault.before[0].event} comes in another step, and all is in time"
         )
-    if fault.kind != "order":
+    return open_order(good, mutant) if fault.kind == "order" else None
+
+
+def open_order(good: Good, mutant: Mutant) -> Reason | None:
+    """Rows of one step in another order that neither the policy nor what the rows do leaves any meaning."""
+    fault = mutant.fault
+    first, last, between = fault.before[0], fault.before[-1], fault.before[1:-1]
+    # Each pair whose order has changed.
+    pairs = [(first, last), *((first, row) for row in between), *((row, last) for row in between)]
+    if not all(_is_open(good, one, other) for one, other in pairs):
         return None
-    one, other = fault.before[0], fault.before[-1]
-    refused_now = {
-        event.request for event in good.events if event.event == "reject" and event.step == one.step
-    }
-    if one.event == other.event == "arrive" and {one.request, other.request} & refused_now:
-        return Reason(LEGAL, "tie", "of requests that come together either may be the one that is refused")
-    alike = good.profile.admission.order == "fair" and one.tenant != other.tenant
-    if one.event == other.event == "arrive" and alike:
-        return Reason(LEGAL, "tie", "of tenants that were served alike either may come first")
-    for moved, still in ((one, other), (other, one)):
-        if moved.event not in _CLIENTS or still.event == moved.event:
-            continue
-        between = [event for event in fault.before if event is not moved]
-        free = all(event.request != moved.request for event in between)
-        if moved.event == "arrive":
-            fair = good.profile.admission.order == "fair"
-            others_came = [event for event in between if event.event == "arrive"]
-            free = free and all(fair and event.tenant != moved.tenant for event in others_came)
-        rest = fault.before[1:-1]
-        if free and not (rest and still.event in _CLIENTS):
-            words = f"the {moved.event} of {moved.request} comes at another moment of its step"
+    step = first.step
+    books_of = [
+        books.after_step(good, events, step, ordinals=False) for events in (good.events, mutant.events)
+    ]
+    if books_of[0] != books_of[1]:
+        return None
+    for row in (first, last):
+        if row.event in _CLIENTS:
+            words = f"the {row.event} of {row.request} comes at another moment of its step"
             return Reason(LEGAL, "moment", words)
-    return None
+    return Reason(LEGAL, "tie", "the policy leaves open which of these comes first")
+
+
+def _is_open(good: Good, one: Event, other: Event) -> bool:
+    """Whether the policy leaves the order of two rows of one step open."""
+    if one.request == other.request:
+        return False
+    kinds = {one.event, other.event}
+    if kinds == {"arrive"}:
+        now = [event for event in good.events if event.step == one.step and event.event == "reject"]
+        return _is_unordered(good, one, other) or bool(
+            {one.request, other.request} & {e.request for e in now}
+        )
+    if kinds & _CLIENTS:
+        return True
+    if kinds <= {"admit", "resume"}:
+        came = {event.request: event for event in good.events if event.event == "arrive"}
+        order = good.profile.admission.order
+        return order in (None, "fair") and _is_unordered(good, came[one.request], came[other.request])
+    return "preempt" not in kinds
+
+
+def _is_unordered(good: Good, one: Event, other: Event) -> bool:
+    """Whether the policy ranks two requests by something else than who came first."""
+    order = good.profile.admission.order
+    if order == "fair":
+        return one.tenant != other.tenant
+    if order == "priority":
+        return one.priority != other.priority
+    if order == "sjf":
+        works = [(row.prompt_tokens or 0) + (row.max_tokens or 0) for row in (one, other)]
+        return works[0] != works[1]
+    return order is None
 
 
 def _later(good: Good, mutant: Mutant) -> Reason | None:

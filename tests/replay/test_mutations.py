@@ -11,7 +11,7 @@ from batchspec.replay.generate import Run, random_run
 from batchspec.replay.mutation import books
 from batchspec.replay.mutation.aims import AIMS, OUT_OF_REACH, aimed
 from batchspec.replay.mutation.campaign import campaign
-from batchspec.replay.mutation.explain import GAP, LEGAL, UNOBSERVABLE, Reason, explained
+from batchspec.replay.mutation.explain import GAP, LEGAL, UNOBSERVABLE, Reason, explained, open_order
 from batchspec.replay.mutation.faults import FAULTS, Fault, Mutant, mutant
 from batchspec.replay.mutation.goods import EVENT_LEVELS, LEVELS, Good, good_of, random_good, table_of
 from batchspec.replay.mutation.judges import judge_of
@@ -254,6 +254,55 @@ def test_two_rows_that_lead_to_the_same_books_may_change_places() -> None:
     events = [*good.events[:row], other, one, *good.events[row + 2 :]]
     reason = why(good, Mutant(Fault("order", row, None, (one, other), (other, one), ""), events))
     assert (reason.verdict, reason.argument) == (LEGAL, "books")
+
+
+def swapped(good: Good, row: int, by: int = 1) -> Mutant:
+    before = tuple(good.events[row : row + by + 1])
+    after = (before[-1], *before[1:-1], before[0])
+    events = [*good.events[:row], *after, *good.events[row + by + 1 :]]
+    return Mutant(Fault("order", row, None, before, after, ""), events)
+
+
+def test_an_arrival_at_another_moment_of_its_step_is_the_clients_doing() -> None:
+    run = replace(simple().run, records=(Record("A", 0, 6, 4, 4), Record("B", 11, 5, 3, 3)))
+    good = good_of(run, "L1")
+    row = row_of(good, "arrive", "B")
+    events = list(good.events)
+    # Before the step's own rows it stands; behind A's decode it comes too late to be owed anything.
+    place = row_of(good, "schedule", "A", good.events[row].step)
+    assert place == row + 1
+    reason = explained(good, swapped(good, row))
+    assert reason.verdict == LEGAL
+    assert reason.argument in ("workload", "moment"), "the scheduler decides the same"
+    assert good.events == events
+
+
+@pytest.mark.parametrize(
+    ("order", "tenants", "verdict"),
+    [
+        ("fcfs", "ab", None),
+        ("fair", "ab", True),
+        ("fair", "aa", None),
+        ("sjf", "ab", None),
+        (None, "ab", True),
+    ],
+)
+def test_who_is_admitted_first_is_open_only_where_the_policy_says_so(order, tenants, verdict) -> None:
+    good = simple("L1")
+    claims = {**CLAIMS, "admission": {**CLAIMS["admission"], "order": order}}
+    if order is None:
+        del claims["admission"]["order"]
+    arrivals = [
+        event._replace(tenant=tenants["AB".index(str(event.request))])
+        for event in good.events
+        if event.event == "arrive"
+    ]
+    admits = [event._replace(step=1) for event in good.events if event.event == "admit"]
+    both = replace(good, profile=Profile.from_dict(claims), events=[*arrivals, *admits])
+    row = len(arrivals)
+    fault = Fault("order", row, None, tuple(admits), tuple(reversed(admits)), "")
+    reason = open_order(both, Mutant(fault, [*arrivals, *reversed(admits)]))
+    assert (reason is not None) is bool(verdict)
 
 
 def test_a_row_that_may_be_left_out_says_less() -> None:
