@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from batchspec.replay.mutation.explain import Reason, explained, explained_table
+from batchspec.replay.mutation.explain import explained, explained_table
 from batchspec.replay.mutation.faults import FAULTS, mutant
 from batchspec.replay.mutation.goods import LEVELS, Good, GoodTable, random_good
+from batchspec.replay.mutation.reason import Reason
 from batchspec.replay.mutation.tables import table_mutant
 from batchspec.spec.errors import SpecError
 from batchspec.spec.verdict import Report

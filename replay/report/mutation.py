@@ -6,7 +6,7 @@ from typing import Any
 
 from batchspec.replay.mutation.aims import OUT_OF_REACH, Hit
 from batchspec.replay.mutation.campaign import Campaign, Survivor
-from batchspec.replay.mutation.explain import GAP, LEGAL, UNOBSERVABLE
+from batchspec.replay.mutation.reason import GAP, LEGAL, UNOBSERVABLE
 from batchspec.replay.report.page import Page, count
 
 _GROUPS = ("kind of fault", "level", "mode")

@@ -8,7 +8,7 @@ from batchspec.replay.cli import main
 from batchspec.replay.commands import mutate as command
 from batchspec.replay.mutation.aims import aimed
 from batchspec.replay.mutation.campaign import campaign
-from batchspec.replay.mutation.explain import GAP, Reason
+from batchspec.replay.mutation.reason import GAP, Reason
 from batchspec.replay.report.mutation import campaign_object, campaign_page, rules_page
 from batchspec.spec.catalogue import RULES
 

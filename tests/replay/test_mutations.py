@@ -11,10 +11,12 @@ from batchspec.replay.generate import Run, random_run
 from batchspec.replay.mutation import books
 from batchspec.replay.mutation.aims import AIMS, OUT_OF_REACH, aimed
 from batchspec.replay.mutation.campaign import campaign
-from batchspec.replay.mutation.explain import GAP, LEGAL, UNOBSERVABLE, Reason, explained, open_order
+from batchspec.replay.mutation.explain import explained
 from batchspec.replay.mutation.faults import FAULTS, Fault, Mutant, mutant
 from batchspec.replay.mutation.goods import EVENT_LEVELS, LEVELS, Good, good_of, random_good, table_of
 from batchspec.replay.mutation.judges import judge_of
+from batchspec.replay.mutation.reason import GAP, LEGAL, UNOBSERVABLE, Reason
+from batchspec.replay.mutation.runs import open_order
 from batchspec.replay.mutation.stretches import STRETCHES, stretched, uncounted
 from batchspec.replay.mutation.tables import table_mutant
 from batchspec.replay.simulate import trace_of
