@@ -18,6 +18,7 @@ import os
 import threading
 import time
 import tomllib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -84,16 +85,16 @@ def _file(path: Path) -> dict[str, Any]:
     return said
 
 
-class Source:
+class Source(ABC):
     """What turns a recorder's notes into rows; called in the writer's thread only."""
 
+    @abstractmethod
     def take(self, note: Any) -> pa.RecordBatch | None:
         """Take one note in. A batch is returned for a note of what is live: a part may begin with it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self) -> pa.RecordBatch | None:
         """The rows of the notes since the last call; None if there are none."""
-        raise NotImplementedError
 
 
 class BackgroundWriter:

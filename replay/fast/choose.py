@@ -4,10 +4,10 @@ Both give the same report. Nothing compiled is loaded before a trace is long eno
 """
 
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Final, Literal
 
 from batchspec.replay.checker import Observer, Progress, Waived, check
+from batchspec.replay.compiled import available
 from batchspec.spec.errors import BatchspecError
 from batchspec.spec.profile import Profile
 from batchspec.spec.verdict import Report
@@ -42,7 +42,7 @@ def check_with(
     should have a method `reset`: a trace may have to be begun anew. Raises `TraceError` as `check` does.
     """
     if engine != "reference" and observe is None and (engine == "fast" or trace.num_rows >= SHORT):
-        if not _compiles():
+        if not available():
             if say is not None:
                 say(WITHOUT_COMPILER)
         else:
@@ -52,14 +52,6 @@ def check_with(
     return check(
         trace, profile, findings=findings, rules=rules, waived=waived, progress=progress, observe=observe
     )
-
-
-def _compiles() -> bool:
-    if find_spec("numba") is None:
-        return False
-    from batchspec.replay.fast.compiled import AVAILABLE
-
-    return AVAILABLE  # it may be there and not load
 
 
 def _fast(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from batchspec.replay.fast.compiled import compiled, whole
+from batchspec.replay.compiled import compiled, whole
 from batchspec.replay.fast.layout import *  # noqa: F403
 from batchspec.replay.fast.moves import arrive, causality, count_position, end, join, leave_pre, room
 from batchspec.replay.fast.preempts import preempt

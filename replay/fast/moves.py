@@ -7,7 +7,7 @@ Each test names or stands for a rule of spec/rules. A False is a doubt, never a 
 
 from typing import Any
 
-from batchspec.replay.fast.compiled import compiled, whole
+from batchspec.replay.compiled import compiled, whole
 from batchspec.replay.fast.layout import *  # noqa: F403
 from batchspec.replay.fast.questions import blocks_for, budget_left, free_bounds, need_blocks
 from batchspec.replay.fast.table import insert

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from batchspec.replay.fast.compiled import compiled, whole
+from batchspec.replay.compiled import compiled, whole
 from batchspec.replay.fast.layout import *  # noqa: F403
 from batchspec.replay.fast.moves import count_position, leave_run, leave_slot, take_back
 from batchspec.replay.fast.questions import blocks_for, budget_left, free_bounds

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from batchspec.replay.fast.compiled import compiled, whole
+from batchspec.replay.compiled import compiled, whole
 from batchspec.replay.fast.layout import *  # noqa: F403
 
 Array = Any

@@ -7,7 +7,7 @@ Each test names the rule that it stands for; the rules themselves are those of s
 
 from typing import Any
 
-from batchspec.replay.fast.compiled import compiled, whole
+from batchspec.replay.compiled import compiled, whole
 from batchspec.replay.fast.layout import *  # noqa: F403
 from batchspec.replay.fast.questions import blocks_for, head, snapshot
 from batchspec.replay.fast.table import remove

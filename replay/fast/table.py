@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from batchspec.replay.fast.compiled import compiled, whole
+from batchspec.replay.compiled import compiled, whole
 
 Array = Any
 _MIX = np.uint64(0x9E3779B97F4A7C15)

@@ -1,6 +1,6 @@
 """Who may join in the packed form, with how much, and who makes room for one that waits."""
 
-from batchspec.replay.packed.jit import compiled
+from batchspec.replay.compiled import compiled
 from batchspec.replay.packed.memory import (
     ADMITTED,
     APART,

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from batchspec.replay.packed.jit import compiled
+from batchspec.replay.compiled import compiled
 from batchspec.replay.packed.memory import (
     ABORTED,
     ADMITTED,

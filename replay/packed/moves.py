@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from batchspec.replay.packed.jit import compiled
+from batchspec.replay.compiled import compiled
 from batchspec.replay.packed.layout import pack
 from batchspec.replay.packed.memory import (
     ADMITTED,

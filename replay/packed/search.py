@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
+from batchspec.replay.compiled import available
 from batchspec.replay.packed.claims import CLAIM_IDS
-from batchspec.replay.packed.jit import AVAILABLE
 from batchspec.replay.packed.layout import frame_of, lay_out, unpack, words_of
 from batchspec.replay.packed.memory import NEXT, ROOM, WORDS, Memory
 from batchspec.replay.packed.moves import SIGHT_IDS
@@ -61,7 +61,7 @@ class Packed:
     def __init__(self, space: Space) -> None:
         """Raises `SpecError` where there is none, or numba is not installed."""
         why = outside(space)
-        if not AVAILABLE:
+        if not available():
             raise SpecError(
                 "the packed engine needs numba: install batchspec[fast], or use the readable engine"
             )

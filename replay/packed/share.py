@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from batchspec.replay.compiled import compiled
 from batchspec.replay.packed.claims import broken
-from batchspec.replay.packed.jit import compiled
 from batchspec.replay.packed.layout import unpack
 from batchspec.replay.packed.memory import ARRIVED, JOBS, LIVE, NEXT, SHOWN, WORDS, Memory
 from batchspec.replay.packed.steps import actions_of

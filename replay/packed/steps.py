@@ -5,7 +5,7 @@ and who is a victim is read from the tables that the spec filled. What the tests
 other: for every reachable frame the states that both say come next, each as often as the other.
 """
 
-from batchspec.replay.packed.jit import compiled
+from batchspec.replay.compiled import compiled
 from batchspec.replay.packed.joining import evict_for_waiting, join, joining
 from batchspec.replay.packed.memory import (
     ABORTED,

@@ -9,8 +9,8 @@ import pytest
 from batchspec.replay import exploring
 from batchspec.replay.checker import check
 from batchspec.replay.cli import main
+from batchspec.replay.compiled import available
 from batchspec.replay.packed import search
-from batchspec.replay.packed.jit import AVAILABLE
 from batchspec.replay.report.exploration import counterexample, exploration_page
 from batchspec.spec.explore import explore
 from batchspec.spec.frame import Job
@@ -140,7 +140,7 @@ def test_what_is_wrong_stands_in_the_object_as_a_scenario(tmp_path: Path, capsys
     assert check(trace, Profile.from_dict(trace.header.config)).steps > 0
 
 
-@pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
+@pytest.mark.skipif(not available(), reason="needs the extra fast")
 def test_the_packed_engine_says_the_same(capsys):
     assert main(["explore", *TWO, *SMALL]) == 0
     readable = capsys.readouterr().out
@@ -151,7 +151,7 @@ def test_the_packed_engine_says_the_same(capsys):
     assert "keeps no graph of states" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
+@pytest.mark.skipif(not available(), reason="needs the extra fast")
 def test_a_large_space_is_gone_through_in_packed_form(capsys, monkeypatch):
     monkeypatch.setattr(exploring, "_SMALL", 100)
 
@@ -161,7 +161,7 @@ def test_a_large_space_is_gone_through_in_packed_form(capsys, monkeypatch):
 
 
 def test_without_numba_the_packed_engine_says_what_to_install(capsys, monkeypatch):
-    monkeypatch.setattr(search, "AVAILABLE", False)
+    monkeypatch.setattr(search, "available", lambda: False)
     monkeypatch.setattr(exploring, "_SMALL", 100)
 
     assert main(["explore", *TWO, *SMALL, "--engine", "packed"]) == 2

@@ -17,7 +17,7 @@ from batchspec.replay.checker import check
 from batchspec.replay.claims import claimed
 from batchspec.replay.cli import main
 from batchspec.replay.fast import books as shelf
-from batchspec.replay.fast import compiled, kernel, layout, table
+from batchspec.replay.fast import kernel, layout, table
 from batchspec.replay.fast import session as course
 from batchspec.replay.fast.choose import check_with
 from batchspec.replay.fast.names import Names
@@ -315,13 +315,6 @@ def test_the_table_of_ids_is_a_dictionary():
     assert {key: table.find(books.T, key) for key in model} == model
 
 
-def test_what_is_compiled_is_kept_under_a_name_made_of_all_its_modules():
-    """A module left out would have old code go on after a change to it."""
-    folder = Path(compiled.__file__).parent
-    uses = {path.stem for path in folder.glob("*.py") if "@compiled\n" in path.read_text()}
-    assert uses | {"compiled", "layout"} == set(compiled._COMPILED)
-
-
 def test_names_that_nobody_speaks_of_are_forgotten():
     names = Names(texts=True)
     for number in range(200_000):
@@ -372,7 +365,7 @@ def test_short_traces_are_left_to_the_readable_checker(asked, monkeypatch):
 
 
 def test_without_a_compiler_the_answers_are_right_and_one_line_says_so(asked, monkeypatch):
-    monkeypatch.setattr("batchspec.replay.fast.choose.find_spec", lambda name: None)
+    monkeypatch.setattr("batchspec.replay.fast.choose.available", lambda: False)
     said: list[str] = []
     trace = Trace.from_events(rows(), Header())
     assert check_with("fast", trace, PROFILE, say=said.append) == check(trace, PROFILE)

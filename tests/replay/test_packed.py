@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from batchspec.replay.checker import check_events
+from batchspec.replay.compiled import available
 from batchspec.replay.packed.claims import CLAIM_IDS
-from batchspec.replay.packed.jit import AVAILABLE
 from batchspec.replay.packed.layout import frame_of, words_of
 from batchspec.replay.packed.moves import SIGHT_IDS
 from batchspec.replay.packed.search import Packed, explore_packed
@@ -21,7 +21,7 @@ from batchspec.spec.sights import SIGHTS
 from batchspec.spec.space import Space
 from batchspec.spec.watches import RAN
 
-fast = pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
+fast = pytest.mark.skipif(not available(), reason="needs the extra fast")
 
 WORDS: dict[str, tuple[Any, ...]] = {
     "batching.mode": ("continuous", "continuous", "static"),
@@ -189,7 +189,7 @@ def test_what_has_no_packed_form_is_refused():
     watched = Space(space_of([Job(1, 1)]).profile, [Job(1, 1)], watches=frozenset({RAN}))
     with pytest.raises(SpecError, match="use the readable engine"):
         Packed(watched)
-    if AVAILABLE:
+    if available():
         with pytest.raises(SpecError, match="more than 16 requests"):
             Packed(space_of([Job(1, 1)] * 17))
 

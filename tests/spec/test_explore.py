@@ -3,7 +3,7 @@
 import pytest
 
 from batchspec.replay.checker import check_events
-from batchspec.replay.packed.jit import AVAILABLE
+from batchspec.replay.compiled import available
 from batchspec.replay.packed.search import Packed, explore_packed
 from batchspec.spec.errors import SpecError
 from batchspec.spec.explore import explore
@@ -127,7 +127,7 @@ def test_counts_are_pinned(name):
     assert result.whole
 
 
-@pytest.mark.skipif(not AVAILABLE, reason="needs the extra fast")
+@pytest.mark.skipif(not available(), reason="needs the extra fast")
 @pytest.mark.parametrize("name", PINNED)
 def test_the_packed_form_counts_the_same(name):
     options, jobs, settings, counts = PINNED[name]
