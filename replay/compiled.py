@@ -64,5 +64,5 @@ def cache_folder(package: Path) -> Path:
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "batchspec"
     digest = sha256(Path(__file__).read_bytes())
     for source in sorted(package.glob("*.py")):
-        digest.update(source.read_bytes())
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
     return root / f"compiled-{package.name}-{digest.hexdigest()[:16]}"
